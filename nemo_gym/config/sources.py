@@ -1,0 +1,175 @@
+"""Finding and reading config files: search roots, ``config_paths`` trees, ``env.yaml``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from nemo_gym.config.yaml_files import load_yaml_file
+from nemo_gym.errors import ConfigError
+
+EXTRA_ROOTS_VARIABLE = "NEMO_GYM_EXTRA_ROOTS"
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def install_root() -> Path:
+    """Where ``images/`` and ``benchmarks/`` of this installation lie.
+
+    The checkout, when ``pyproject.toml``, ``images/`` and ``benchmarks/`` stand beside the package; otherwise the
+    data inside the installed package.
+    """
+    checkout = _PACKAGE.parent
+    if (checkout / "pyproject.toml").is_file() and all(
+        (checkout / d).is_dir() for d in ("images", "benchmarks")
+    ):
+        return checkout
+    return _PACKAGE / "_data"
+
+
+def is_package_data(root: Path) -> bool:
+    """Whether ``root`` is the data of an installed package, where nothing may be written."""
+    return root.resolve() == _PACKAGE / "_data"
+
+
+def search_roots(search_dirs: Iterable[str | Path] = ()) -> list[Path]:
+    """The folders a relative config path is looked for in, first to last, each once.
+
+    ``NEMO_GYM_EXTRA_ROOTS`` (folders that are not there are passed over, as in PATH), ``search_dirs`` (each must
+    be there), the working directory, the install root.
+    """
+    candidates = []
+    for text in os.environ.get(EXTRA_ROOTS_VARIABLE, "").split(os.pathsep):
+        if text.strip() and (extra := Path(text.strip()).expanduser()).is_dir():
+            candidates.append(extra)
+    for given in search_dirs:
+        folder = Path(given).expanduser()
+        if not folder.is_dir():
+            raise ConfigError(
+                f"Search directory {str(given)!r} is not a folder (looked at {folder.absolute()})."
+            )
+        candidates.append(folder)
+    candidates += [*_working_directory(), install_root()]
+    return list(dict.fromkeys(folder.resolve() for folder in candidates))
+
+
+def _working_directory() -> list[Path]:
+    try:
+        return [Path.cwd()]
+    except FileNotFoundError:  # deleted under this process
+        return []
+
+
+def root_of_config(path: Path, roots: Sequence[Path]) -> Path:
+    """The folder that relative paths in the config file at ``path`` are meant from.
+
+    The innermost search root that contains it; for a file outside all of them, the folder that holds its
+    ``benchmarks/`` or ``images/`` folder, else its own.
+    """
+    path = path.resolve()
+    holding = [root for root in (r.resolve() for r in roots) if path.is_relative_to(root)]
+    if holding:
+        return max(holding, key=lambda root: len(root.parts))
+    for folder in path.parents:
+        if folder.name in ("benchmarks", "images"):
+            return folder.parent
+    return path.parent
+
+
+def find_config_file(path: str | Path, roots: Sequence[Path], *, wanted_by: str = "") -> Path:
+    """The file that ``path`` names: itself when absolute, else under the first search root that has it."""
+    wanted = Path(path).expanduser()
+    places = [wanted] if wanted.is_absolute() else [root / wanted for root in roots]
+    for place in places:
+        if place.is_file():
+            return place.resolve()
+    lines = [f"No config file {str(path)!r}{f' (wanted by {wanted_by})' if wanted_by else ''}. Looked for:"]
+    lines += [f"  {place}{' (this is a folder)' if place.is_dir() else ''}" for place in places]
+    if "${" in str(path):
+        lines.append("Interpolations are not read in config_paths: write the path out.")
+    elif near := _nearest_path(wanted, places):
+        lines.append(f"Did you mean {near}?")
+    raise ConfigError("\n".join(lines))
+
+
+def _nearest_path(wanted: Path, places: Sequence[Path]) -> str | None:
+    """The path that was probably meant, from what stands beside the first step that is missing."""
+    for place in places:
+        if place.is_dir():
+            inside = sorted(place.glob("*.yaml"))
+            if inside:
+                best = place / "config.yaml"
+                return str(wanted / (best if best in inside else inside[0]).name)
+            continue
+        existing = next((folder for folder in place.parents if folder.is_dir()), None)
+        if existing is None:
+            continue
+        rest = place.relative_to(existing).parts
+        for name in get_close_matches(rest[0], sorted(os.listdir(existing)), n=3, cutoff=0.6):
+            candidate = existing.joinpath(name, *rest[1:])
+            if candidate.is_file():
+                depth = len(wanted.parts) - len(rest)
+                return str(Path(*wanted.parts[:depth], name, *rest[1:]))
+    return None
+
+
+def load_config_tree(
+    config_paths: Sequence[str | Path], roots: Sequence[Path]
+) -> list[tuple[Path, dict[str, Any]]]:
+    """The files named and everything they pull in through ``config_paths``, from low to high precedence.
+
+    A file stands above all it pulls in; of siblings the later stands above the earlier and all that one pulled
+    in. A file pulled in several times stands once, at its highest place. The dicts come without ``config_paths``.
+    """
+    tree: dict[Path, dict[str, Any]] = {}
+    loaded: dict[Path, dict[str, Any]] = {}
+    for path in config_paths:
+        _add(find_config_file(path, roots), roots, tree, loaded, chain=())
+    return list(tree.items())
+
+
+def _add(
+    file: Path,
+    roots: Sequence[Path],
+    tree: dict[Path, dict[str, Any]],
+    loaded: dict[Path, dict[str, Any]],
+    chain: tuple[Path, ...],
+) -> None:
+    if file in chain:
+        circle = [*chain[chain.index(file) :], file]
+        raise ConfigError(
+            "These config files pull one another in, in a circle:\n"
+            + "\n".join(f"  {a}\n    config_paths -> {b}" for a, b in zip(circle, circle[1:], strict=False))
+            + "\nTake one of these entries out of its file's config_paths."
+        )
+    if file not in loaded:
+        loaded[file] = load_yaml_file(file)
+    content = dict(loaded[file])
+    for path in checked_config_paths(content.pop("config_paths", None), where=str(file)):
+        _add(find_config_file(path, roots, wanted_by=str(file)), roots, tree, loaded, (*chain, file))
+    tree.pop(file, None)
+    tree[file] = content
+
+
+def checked_config_paths(value: Any, where: str) -> list[str]:
+    """The entries of a ``config_paths`` value; None is none."""
+    if value is None:
+        return []
+    if not isinstance(value, list | tuple) or not all(
+        isinstance(item, str | Path) and str(item) for item in value
+    ):
+        raise ConfigError(
+            f"{where}: config_paths must be a list of paths, such as [benchmarks/x/config.yaml]; found {value!r}."
+        )
+    return [str(item) for item in value]
+
+
+def load_env_file() -> tuple[Path, dict[str, Any]] | None:
+    """``env.yaml`` of the working directory, else of the install root, with what it holds; None without one."""
+    for folder in (*_working_directory(), install_root()):
+        path = folder / "env.yaml"
+        if path.is_file():
+            return path, load_yaml_file(path)
+    return None
