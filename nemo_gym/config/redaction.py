@@ -1,0 +1,160 @@
+"""Hiding secrets before a config or a log is shown, written or served. Pure.
+
+What is secret is judged by whole words in the key (``policy_api_key``, ``hfToken``, ``X-Auth-Token``), so that
+``max_output_tokens``, ``tokenizer`` or ``key_metrics`` stay readable. Everything below a secret key is secret.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, unquote
+
+MASK = "***"
+
+# Secret wherever they stand in a key.
+_STRONG = frozenset(
+    (
+        "password passwd passphrase pwd secret secrets credential credentials authorization apikey apikeys "
+        "accesskey secretkey privatekey accesstoken authtoken refreshtoken bearer"
+    ).split(" ")
+)
+# Secret when a key ends with them, unless the word before says that something else is meant.
+_LAST = frozenset({"key", "token"})
+_HARMLESS_BEFORE = {
+    "key": frozenset(
+        (
+            "primary foreign sort partition group cache public unique composite index id row column field dict "
+            "json map metric dataset sample task input output question answer prompt label target image text "
+            "config data lookup routing hash"
+        ).split(" ")
+    ),
+    "token": frozenset(
+        (
+            "eos bos pad unk sep cls mask stop start end think image audio video special first last next per num "
+            "max min n count total prefix suffix begin control newline"
+        ).split(" ")
+    ),
+}
+# Plural, they are mostly counts and names: secret only after one of these.
+_PLURAL = frozenset({"keys", "tokens"})
+_SECRET_BEFORE_PLURAL = frozenset(
+    "api access auth bearer refresh private session secret service hf".split(" ")
+)
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_SCHEME_VALUE = re.compile(r"\b(Bearer|Basic)\s+([A-Za-z0-9._~+/=-]{6,})", re.IGNORECASE)
+_USER_INFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<info>[^\s/?#\"'<>]+)@")
+_QUERY_VALUE = re.compile(r"(?P<lead>[?&])(?P<name>[^=&#\s]+)=(?P<value>[^&#\s\"'<>]+)")
+# Not a secret yet: to be set, or a plain reference to the key that holds it.
+_PLACEHOLDER = re.compile(r"(?:\?\?\?|\$\{[\w.\[\]-]+\})?")
+# Shorter ones are replaced only where they stand alone, as they would turn up inside ordinary words.
+_ANYWHERE_FROM = 6
+# In configs other values are searched for known secrets of at least this length only.
+_ELSEWHERE_FROM = 8
+
+
+def is_secret_key(key: str) -> bool:
+    """Whether what stands under ``key`` is to be hidden."""
+    words = [word.lower() for word in _WORD.findall(key)]
+    if not words:
+        return False
+    if _STRONG.intersection(words):
+        return True
+    last, before = words[-1], words[-2] if len(words) > 1 else ""
+    if last in _LAST:
+        return before not in _HARMLESS_BEFORE[last]
+    return last in _PLURAL and before in _SECRET_BEFORE_PLURAL
+
+
+def redact_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of ``config`` that may be shown: the same keys, with secrets replaced by ``***``.
+
+    Also hidden are user info and secret parameters in URLs, ``Bearer`` and ``Basic`` values, and the values of
+    secret keys where they appear inside other texts. ``???``, ``${references}``, None and empty texts stay.
+    """
+    long = [secret for secret in find_secrets(config) if len(secret) >= _ELSEWHERE_FROM]
+    return {key: _redact(value, is_secret_key(str(key)), long) for key, value in config.items()}
+
+
+def _redact(node: Any, secret: bool, known: list[str]) -> Any:
+    if isinstance(node, Mapping):
+        return {key: _redact(value, secret or is_secret_key(str(key)), known) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [_redact(value, secret, known) for value in node]
+    if node is None or isinstance(node, bool):
+        return node
+    if secret:
+        return node if _is_placeholder(node) else MASK
+    return redact_text(node, known) if isinstance(node, str) else node
+
+
+def _is_placeholder(value: Any) -> bool:
+    return isinstance(value, str) and _PLACEHOLDER.fullmatch(value) is not None
+
+
+def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
+    """``text`` without any of ``secrets``, as they are, URL-quoted or JSON-escaped, and without what is secret by
+    its form: user info and secret parameters in URLs, ``Bearer`` and ``Basic`` values.
+    """
+    spellings = {spelling for secret in secrets if secret for spelling in _spellings(secret)}
+    for spelling in sorted(spellings, key=len, reverse=True):
+        if spelling not in text:
+            continue
+        if len(spelling) >= _ANYWHERE_FROM:
+            text = text.replace(spelling, MASK)
+        else:
+            text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(spelling)}(?![A-Za-z0-9])", MASK, text)
+    if "://" in text:
+        text = _USER_INFO.sub(rf"\g<scheme>{MASK}@", text)
+    if "=" in text:
+        text = _QUERY_VALUE.sub(_redact_parameter, text)
+    return _SCHEME_VALUE.sub(rf"\1 {MASK}", text)
+
+
+def _redact_parameter(match: re.Match[str]) -> str:
+    shown = MASK if is_secret_key(unquote(match["name"])) else match["value"]
+    return f"{match['lead']}{match['name']}={shown}"
+
+
+def _spellings(secret: str) -> Iterator[str]:
+    yield secret
+    yield quote(secret, safe="")
+    yield json.dumps(secret)[1:-1]
+    # A log is cut into lines, and so is a key file that it quotes.
+    yield from (line.strip() for line in secret.splitlines() if len(line.strip()) >= _ELSEWHERE_FROM)
+
+
+def find_secrets(config: Mapping[str, Any]) -> set[str]:
+    """The secret values that ``config`` holds, to be taken out of logs and messages with ``redact_text``."""
+    return set(_find(config, secret=False))
+
+
+def _find(node: Any, *, secret: bool) -> Iterator[str]:
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield from _find(value, secret=secret or is_secret_key(str(key)))
+    elif isinstance(node, list | tuple):
+        for value in node:
+            yield from _find(value, secret=secret)
+    elif node is None or isinstance(node, bool) or _is_placeholder(node):
+        return
+    elif secret:
+        yield str(node)
+        if isinstance(node, str) and (scheme := _SCHEME_VALUE.fullmatch(node.strip())):
+            yield scheme[2]
+    elif isinstance(node, str):
+        yield from _secrets_in_text(node)
+
+
+def _secrets_in_text(text: str) -> Iterator[str]:
+    for match in _USER_INFO.finditer(text):
+        user, _, password = match["info"].partition(":")
+        yield from (part for part in (match["info"], unquote(password)) if part != user or not password)
+    for match in _QUERY_VALUE.finditer(text):
+        if is_secret_key(unquote(match["name"])):
+            yield unquote(match["value"])
+    for match in _SCHEME_VALUE.finditer(text):
+        yield match[2]
