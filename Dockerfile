@@ -33,7 +33,7 @@ RUN set -eu; \
 
 FROM ${PYTHON_IMAGE}
 # Public Python images come without compiled modules, and a container's file system is read-only.
-RUN python3 -m compileall -q -j 0 -x 'site-packages|dist-packages' \
+RUN python3 -m compileall -q -j 0 -x '/(test|tests|idlelib|site-packages|dist-packages)/' \
         "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" \
     && groupadd --gid 10001 gym \
     && useradd --uid 10001 --gid 10001 --no-log-init --no-create-home --home-dir /tmp --shell /usr/sbin/nologin gym \

@@ -1,4 +1,4 @@
-"""The Python image that every server image stands on: the public one, or its equivalent from Debian's packages.
+"""The Python image that server images stand on: the public one, or its equivalent from Debian's packages.
 
 Prints the reference of an image that is on the engine afterwards, and exits with 0; or says what to type, and
 exits with 2. In this order: the public image where the engine has it; our equivalent where it is current; the
@@ -34,14 +34,14 @@ OWN_IMAGE = f"nemo-gym/{PUBLIC_IMAGE}"
 PACKAGES = ("ca-certificates", "python3", "python3-venv")
 CONTENT_LABEL = "nemo-gym.content"
 REGISTRY_DEADLINE_S = 20
-"""A registry that has said nothing after this long is taken for missing. A pull that has begun may take longer."""
+"""A registry that says nothing for this long is taken for missing. A pull that has begun may take longer."""
 
 CA_BUNDLE = "etc/ssl/certs/ca-certificates.crt"
 CHANGES = [
     "ENV PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8",
     'CMD ["python3"]',
 ]
-# As in Debian's own slim images: no manuals, translations, package lists or caches, now and for later installs.
+# As in Debian's own slim images: no manuals, translations, package lists or caches; later installs too.
 UNWANTED = (
     "usr/share/doc/*/*", "usr/share/man/*", "usr/share/info/*", "usr/share/locale/*", "usr/share/lintian/*",
     "usr/share/bash-completion/*", "var/cache/apt/*", "var/cache/debconf/*-old", "var/lib/apt/lists/*",
@@ -69,7 +69,7 @@ class ImportingEngine(DockerEngine):
             return None
 
     def import_image(self, archive: Iterator[bytes], reference: str, changes: list[str]) -> None:
-        """An image of one layer from a tar stream. One that had this reference before goes, unless it is in use."""
+        """An image of one layer from a tar. One that had this reference before goes, unless it is in use."""
         before = self.find_image_id(reference)
         repository, tag = reference.rsplit(":", 1)
         self._client.import_image_from_data(archive, repository=repository, tag=tag, changes=changes)
@@ -136,13 +136,14 @@ def failure_of_pull(engine: DockerEngine) -> str | None:
         deadline_s = None
 
 
-# -- certificates ----------------------------------------------------------------------------------------------
+# -- certificates -------------------------------------------------------------------------------------------
 
 
 def find_host_certificates() -> list[str]:
-    """Certificates this host trusts beyond its distribution's, as PEM blocks without their armour's white space.
+    """Certificates this host trusts beyond its distribution's, each as one line of base64.
 
-    They stand in /usr/local/share/ca-certificates, or in a bundle that SSL_CERT_FILE or REQUESTS_CA_BUNDLE names.
+    They stand in /usr/local/share/ca-certificates, or in a bundle that SSL_CERT_FILE or REQUESTS_CA_BUNDLE
+    names.
     """
     files = sorted(Path("/usr/local/share/ca-certificates").rglob("*.crt"))
     for variable in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
@@ -165,9 +166,7 @@ def merge_certificates(bundle: str, certificates: list[str]) -> str:
     """``bundle`` with those certificates appended that it lacks."""
     known = set(parse_certificates(bundle))
     armoured = [
-        "\n".join(
-            ("-----BEGIN CERTIFICATE-----", *re.findall(".{1,64}", body), "-----END CERTIFICATE-----\n")
-        )
+        "\n".join(("-----BEGIN CERTIFICATE-----", *re.findall(".{1,64}", body), "-----END CERTIFICATE-----\n"))
         for body in certificates
         if body not in known
     ]
@@ -180,7 +179,7 @@ def content_digest(certificates: list[str]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-# -- debootstrap -----------------------------------------------------------------------------------------------
+# -- debootstrap --------------------------------------------------------------------------------------------
 
 
 def build_own_image(engine: ImportingEngine, certificates: list[str], content: str) -> None:
@@ -209,7 +208,8 @@ def ensure_debootstrap() -> None:
     if os.geteuid() != 0:
         raise CannotProvideError(
             f"Server images stand on {PUBLIC_IMAGE}, and no registry has it here. {wanted}; or, on Debian or "
-            f"Ubuntu, make one from Debian's packages. Type:\n    sudo {sys.executable} {Path(__file__).resolve()}"
+            "Ubuntu, make one from Debian's packages. Type:\n"
+            f"    sudo {sys.executable} {Path(__file__).resolve()}"
         )
     if shutil.which("debootstrap"):
         return
@@ -234,7 +234,7 @@ def bootstrap(root: Path, log: Path) -> None:
 
 
 def find_mirror() -> str | None:
-    """The mirror that apt is configured with here, where this host is Debian; None for debootstrap's default."""
+    """The mirror that apt is configured with here, on a Debian host; None for debootstrap's default."""
     with contextlib.suppress(OSError):
         release = platform.freedesktop_os_release()
         if release.get("ID") == "debian":

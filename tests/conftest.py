@@ -1,0 +1,45 @@
+"""Options that keep a test run honest: a least number of passed tests, and no silent skips."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+INTEGRATION = Path(__file__).parent / "integration"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("honesty")
+    group.addoption("--min-passed", type=int, default=0, metavar="N", help="fail when fewer than N tests passed")
+    group.addoption("--forbid-skips", action="store_true", help="fail when any test was skipped or xfailed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if INTEGRATION in item.path.parents:
+            item.add_marker(pytest.mark.integration)
+
+
+def broken_promises(config: pytest.Config, stats: dict[str, list[object]]) -> list[str]:
+    """What the options ask for and the run does not hold, as sentences."""
+    passed, least = len(stats.get("passed", [])), config.getoption("min_passed")
+    skipped = len(stats.get("skipped", [])) + len(stats.get("xfailed", []))
+    broken = []
+    if passed < least:
+        broken.append(f"{passed} tests passed, and at least {least} must (--min-passed).")
+    if skipped and config.getoption("forbid_skips"):
+        broken.append(f"{skipped} tests were skipped, and none may be (--forbid-skips).")
+    return broken
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and broken_promises(session.config, reporter.stats) and session.exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for sentence in broken_promises(terminalreporter.config, terminalreporter.stats):
+        terminalreporter.write_line(f"ERROR: {sentence}", red=True)

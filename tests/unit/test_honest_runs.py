@@ -1,0 +1,50 @@
+"""The options of tests/conftest.py fail runs that lost tests."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONFTEST = Path(__file__).parents[1] / "conftest.py"
+
+TWO_TESTS = """
+import pytest
+
+def test_passes(): pass
+
+@pytest.mark.{mark}
+def test_other(): assert {outcome}
+"""
+
+
+def run(folder: Path, *options: str, mark: str = "usefixtures()", outcome: bool = True) -> tuple[int, str]:
+    shutil.copy(CONFTEST, folder / "conftest.py")
+    (folder / "pytest.ini").write_text("[pytest]", encoding="utf-8")
+    text = TWO_TESTS.format(mark=mark, outcome=outcome)
+    (folder / "test_it.py").write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_enough_passed(tmp_path: Path) -> None:
+    code, output = run(tmp_path, "--min-passed", "2", "--forbid-skips")
+    assert code == 0, output
+
+
+def test_too_few_passed(tmp_path: Path) -> None:
+    code, output = run(tmp_path, "--min-passed", "3")
+    assert code == 1
+    assert "2 tests passed, and at least 3 must" in output
+
+
+@pytest.mark.parametrize(("mark", "outcome"), [("skip(reason='no engine')", True), ("xfail", False)])
+def test_a_skip_is_a_failure(tmp_path: Path, mark: str, outcome: bool) -> None:
+    code, output = run(tmp_path, "--forbid-skips", mark=mark, outcome=outcome)
+    assert code == 1
+    assert "1 tests were skipped" in output
+    assert run(tmp_path, mark=mark, outcome=outcome)[0] == 0
