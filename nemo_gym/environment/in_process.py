@@ -1,0 +1,148 @@
+"""Run a benchmark from Python: plan it in one call, serve it, and run single tasks against the running servers.
+
+::
+
+    planned = plan_benchmark("truthfulqa_mc1")
+    with serve_benchmark("truthfulqa_mc1", overrides=overrides) as registry_server:
+        runner = TaskRunner(planned.rows, registry_server=registry_server)
+        result = await runner.run_task(planned.plan.tasks[0].task_id.task_id)
+        result.rewards
+
+Planning reads no command line, starts no server and leaves this process as it was: the configuration, the
+environment variables and whatever else a prepare script changes, it changes in a process of its own.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nemo_gym.errors import ConfigError
+from nemo_gym.eval.canonical_json import dumps_canonical, loads_exact
+from nemo_gym.eval.eval_plan import EvalPlan
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+# ---------------------------------------------------------------------------------------------------- planning
+
+
+@dataclass
+class PlannedBenchmark:
+    """A prepared benchmark: its plan (task ids and input digests) and the collated rows to run."""
+
+    plan: EvalPlan
+    rows: list[dict[str, Any]]
+
+    @property
+    def gym_commit(self) -> str | None:
+        """The commit of the checkout the plan was made with, or None when it was not made from one."""
+        return self.plan.gym.commit
+
+    def task_ids(self) -> list[str]:
+        """Each planned task's id, in the plan's order."""
+        return [task.task_id.task_id for task in self.plan.tasks]
+
+    def task_digests(self) -> dict[str, str]:
+        """Each planned task's id mapped to the digest of its input.
+
+        A digest changes when, and only when, what a run of that task receives changes.
+        """
+        return {task.task_id.task_id: task.input_digest for task in self.plan.tasks}
+
+    def to_json(self) -> str:
+        """The planned benchmark as JSON text, one row a line, for handing it to another process."""
+        out = bytearray(b'{"plan":\n')
+        out += self.plan.to_json().encode("utf-8")
+        out += b',"rows":['
+        for number, row in enumerate(self.rows):
+            out += b",\n" if number else b"\n"
+            out += dumps_canonical(row)
+        out += b"\n]}\n"
+        return out.decode("utf-8")
+
+    @classmethod
+    def from_json(cls, text: str) -> PlannedBenchmark:
+        """What ``to_json`` wrote; a ``ConfigError`` says what is wrong with any other text."""
+        try:
+            data = loads_exact(text)
+        except ValueError as error:
+            raise ConfigError(
+                f"This is no planned benchmark: {error}. Needed: the text that PlannedBenchmark.to_json gives."
+            ) from None
+        if not isinstance(data, dict) or set(data) != {"plan", "rows"} or not isinstance(data["rows"], list):
+            raise ConfigError("A planned benchmark is a JSON object with the keys 'plan' and 'rows'.")
+        return cls(plan=EvalPlan.from_dict(data["plan"]), rows=data["rows"])
+
+
+def plan_benchmark(
+    benchmark: str,
+    task_ids: Sequence[str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    work_dir: Path | None = None,
+) -> PlannedBenchmark:
+    """Resolve the benchmark ``NAME[/FLAVOR]``, prepare its data, build its plan and collate its rows.
+
+    ``task_ids`` selects tasks (None: all of them). ``overrides`` are config keys merged on top, as a nested dict
+    like the config file's; a dotted key is refused. The prepare script sees them as its Gym configuration.
+    ``work_dir`` receives the collated files; without it they go to a temporary directory that is removed again.
+
+    Raises ``ConfigError`` for what the caller can correct, and ``PreparationFailedError`` when the benchmark's own
+    prepare script fails.
+    """
+    from nemo_gym.config.discovery import find_benchmark_config
+    from nemo_gym.config.sources import search_roots
+    from nemo_gym.environment.benchmark_preparation import prepare_for_plan
+    from nemo_gym.environment.collated_files import collate_config, plan_of
+
+    config = _benchmark_config(str(find_benchmark_config(benchmark, search_roots())), overrides)
+    prepared = prepare_for_plan(config)
+    with tempfile.TemporaryDirectory(prefix="nemo-gym-plan-") as scratch:
+        output_dir = Path(scratch) if work_dir is None else Path(work_dir)
+        collated = collate_config(prepared, task_ids=task_ids, output_dir=output_dir, keep_rows=True)
+    return PlannedBenchmark(plan=plan_of(prepared, collated), rows=collated.rows)
+
+
+def _benchmark_config(config_path: str, overrides: Mapping[str, Any] | None) -> DictConfig:
+    """The resolved config for one benchmark, built without reading ``sys.argv`` or keeping it process-wide."""
+    from nemo_gym.config.resolve import load_config
+
+    return load_config([config_path], _checked_overrides(overrides), serving=False)
+
+
+def _checked_overrides(overrides: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The overrides as plain nested dicts; a dotted key is refused at any depth.
+
+    Merged as a dict, ``"judge.model"`` would be one key with a dot in its name, while on the command line
+    ``++judge.model=x`` sets ``model`` inside ``judge``: refusing it keeps the two from disagreeing.
+    """
+    from nemo_gym.config.overrides import checked_overrides
+
+    return checked_overrides(overrides)
+
+
+def _refuse_dotted_keys(node: Any) -> None:
+    """A ``ConfigError`` when a key anywhere in ``node`` has a dot in it; it names the path to the key."""
+    _checked_overrides({"overrides": node})
+
+
+def _collated_rows(global_config_dict: DictConfig, output_dir: Path) -> list[dict[str, Any]]:
+    """The collated rows of a resolved config whose data is prepared; also written to ``output_dir``."""
+    from nemo_gym.environment.collated_files import collate_config
+
+    return collate_config(global_config_dict, output_dir=output_dir, keep_rows=True).rows
+
+
+# ------------------------------------------------------------------------------------------------ running tasks
+
+
+@dataclass
+class TaskResult:
+    """One task's rollouts: a reward per repeat and the agent's raw ``/run`` replies, in the same order."""
+
+    task_id: str
+    rewards: list[float]
+    results: list[dict[str, Any]]
