@@ -1,4 +1,8 @@
-"""Whether the container engine answers: its name and exit code 0, or what to type and exit code 1."""
+"""Whether a container engine answers, for scripts/engine.
+
+Prints its name and exits with 0; or prints what to type and exits with 1, or with 2 where ``DOCKER_HOST`` or a
+context names an engine other than the address given.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,22 @@ import os
 import sys
 
 from nemo_gym.containers.docker_engine import DockerEngine
+from nemo_gym.containers.engine_endpoint import find_endpoint
 from nemo_gym.errors import EngineUnavailableError
 
 
-def main() -> int:
+def main(own_address: str) -> int:
+    is_named = True
     try:
-        engine = DockerEngine.connect(os.environ)
+        endpoint = find_endpoint(os.environ)
+        is_named = endpoint.source != "default" and endpoint.url != own_address
+        DockerEngine.connect(os.environ).close()
     except EngineUnavailableError as error:
         print(error)
-        return 1
-    print(f"Container engine: {engine.endpoint.url} ({engine.endpoint.source})")
-    engine.close()
+        return 2 if is_named else 1
+    print(f"Container engine: {endpoint.url} ({endpoint.source})")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1]))
