@@ -1,0 +1,108 @@
+"""What goes into an image: the files of a build context, their hash, and the tar sent to the engine.
+
+Pure after the reading of files. Owner, time and mode are fixed, so that the same content gives the same bytes and
+the same hash on every machine, after ``touch`` and in another user's checkout too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import stat
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nemo_gym.errors import ConfigError
+
+CA_BUNDLE = "ca-bundle.crt"
+"""The host's certificate authorities, for downloads during the build. Not part of the hash, nor of the image."""
+
+_LEFT_OUT = {"tests", "__pycache__", "README.md", "data"}
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFile:
+    """One file of a context."""
+
+    content: bytes
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BuildContext:
+    """An image to be: its repository name, and the files it is built from, by path in the context."""
+
+    repository: str
+    files: Mapping[str, ContextFile]
+
+    def digest(self) -> str:
+        """Sha256 hex over names, modes and contents; the host's CA bundle does not count."""
+        total = hashlib.sha256()
+        for path in sorted(self.files):
+            if path == CA_BUNDLE:
+                continue
+            file = self.files[path]
+            content = hashlib.sha256(file.content).hexdigest()
+            total.update(f"{path}\0{int(file.executable)}\0{content}\n".encode())
+        return total.hexdigest()
+
+    def to_tar(self) -> io.BytesIO:
+        """The context as an uncompressed tar, positioned at its start."""
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+            for path in sorted(self.files):
+                file = self.files[path]
+                entry = tarfile.TarInfo(path)
+                entry.size = len(file.content)
+                entry.mode = 0o755 if file.executable else 0o644
+                tar.addfile(entry, io.BytesIO(file.content))
+        buffer.seek(0)
+        return buffer
+
+
+def load_base_context(package: Path, dockerfile: Path, requirements: Path, ca_bundle: bytes) -> BuildContext:
+    """The base of every server image: the server part of this package and what it imports."""
+    part = [package / "__init__.py", package / "errors.py", package / "py.typed"]
+    part += sorted((package / "servers").rglob("*.py"))
+    files = {f"nemo_gym/{path.relative_to(package).as_posix()}": _read(path) for path in part}
+    files["Dockerfile"] = _read(dockerfile)
+    files["requirements.txt"] = _read(requirements)
+    files[CA_BUNDLE] = ContextFile(ca_bundle)
+    return BuildContext("nemo-gym/base", files)
+
+
+def load_server_context(folder: Path, repository: str, dockerfile: Path, ca_bundle: bytes) -> BuildContext:
+    """A server's folder, with its own ``Dockerfile`` where it has one, else the one given.
+
+    Raises ``ConfigError`` when the folder holds no server.
+    """
+    if not (folder / "app.py").is_file() and not (folder / "Dockerfile").is_file():
+        raise ConfigError(f"{folder} holds no server image: it needs an app.py, or a Dockerfile of its own.")
+    own = folder / "Dockerfile"
+    requirements = folder / "requirements.txt"
+    files = {
+        f"app/{path.relative_to(folder).as_posix()}": _read(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not _is_left_out(path.relative_to(folder))
+    }
+    files["Dockerfile"] = _read(own if own.is_file() else dockerfile)
+    files["requirements.txt"] = _read(requirements) if requirements.is_file() else ContextFile(b"")
+    files[CA_BUNDLE] = ContextFile(ca_bundle)
+    return BuildContext(repository, files)
+
+
+def repository_name(server_type: str, implementation: str) -> str:
+    """A repository name that the engine accepts: lower case, single separators."""
+    parts = [re.sub(r"[^a-z0-9]+", "-", part.lower()).strip("-") or "server" for part in (server_type, implementation)]
+    return "/".join(["nemo-gym", *parts])
+
+
+def _is_left_out(path: Path) -> bool:
+    return any(part in _LEFT_OUT or part.startswith(".") or part.endswith(".pyc") for part in path.parts)
+
+
+def _read(path: Path) -> ContextFile:
+    return ContextFile(path.read_bytes(), executable=bool(path.stat().st_mode & stat.S_IXUSR))

@@ -1,0 +1,305 @@
+"""A Docker engine behind the ``ContainerEngine`` verbs: with ``docker_streams`` the only code that imports the SDK.
+
+Every SDK, HTTP and socket error becomes one of ``nemo_gym.errors`` here, with the original as its cause.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, ParamSpec, TypeVar
+
+import docker
+import docker.errors
+import requests
+import urllib3
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_exponential
+
+from nemo_gym.containers.docker_streams import DeathEvents, ImageLog, SocketStdin
+from nemo_gym.containers.engine import (
+    ContainerState,
+    Endpoint,
+    Leftovers,
+    NetworkState,
+)
+from nemo_gym.containers.engine_endpoint import context_tls, find_endpoint, tls_config, unreachable_message
+from nemo_gym.containers.spec import ContainerSpec
+from nemo_gym.errors import (
+    EngineError,
+    EngineNotFoundError,
+    EngineUnavailableError,
+    PortTakenError,
+)
+
+CALL_TIMEOUT_S = 120
+"""One engine call may take this long: removing a container whose disk is slow, say. Builds and pulls have none."""
+
+LOG_TAIL_LINES = 60
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+# Texts of moby's libnetwork and of the kernel for a host port that is in use (engine 20.10 to 28).
+_PORT_TAKEN = ("port is already allocated", "address already in use", "failed to bind host port")
+_NO_ADDRESSES = "non-overlapping IPv4 address pool"
+
+
+def _translated(call: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Let no SDK error out of a verb."""
+
+    @functools.wraps(call)
+    def translated(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return call(*args, **kwargs)
+        except docker.errors.APIError as error:
+            raise _engine_error(error) from error
+        except (
+            docker.errors.DockerException,
+            requests.RequestException,
+            urllib3.exceptions.HTTPError,
+            OSError,
+        ) as error:
+            raise EngineUnavailableError(
+                f"The container engine stopped answering ({type(error).__name__}: {error}). "
+                "Check it with `docker info`, then try again."
+            ) from error
+
+    return translated
+
+
+def _engine_error(error: docker.errors.APIError) -> EngineError:
+    text = str(error.explanation or error)
+    status = error.response.status_code if error.response is not None else None
+    if any(phrase in text for phrase in _PORT_TAKEN):
+        return PortTakenError(text, status=status)
+    if _NO_ADDRESSES in text:
+        return EngineError(
+            f"The engine has no free network address range left ({text}). "
+            "List networks with `docker network ls`, remove unused ones with `docker network prune`, or give the "
+            "engine more ranges (`default-address-pools` in daemon.json).",
+            status=status,
+        )
+    if status == 404:
+        return EngineNotFoundError(text, status=status)
+    return EngineError(text, status=status)
+
+
+class DockerEngine:
+    """A connection to a Docker engine. One may be shared by several threads."""
+
+    def __init__(self, endpoint: Endpoint, tls: Any, client: docker.APIClient) -> None:
+        self.endpoint = endpoint
+        self._tls = tls
+        self._client = client
+
+    @classmethod
+    def connect(cls, environ: Mapping[str, str]) -> DockerEngine:
+        """Connect to the engine that ``docker`` itself would use, and make sure that it answers.
+
+        Raises ``EngineUnavailableError`` that says where it was looked for and what to type.
+        """
+        endpoint = find_endpoint(environ)
+        try:
+            tls = tls_config(environ) if endpoint.source == "DOCKER_HOST" else context_tls(endpoint)
+            return cls(endpoint, tls, _client(endpoint, tls))
+        except (docker.errors.DockerException, requests.RequestException, OSError, ValueError) as error:
+            raise EngineUnavailableError(unreachable_message(endpoint, error)) from error
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _endpoint_client(self) -> docker.APIClient:
+        return _client(self.endpoint, self._tls, str(self._client.api_version))
+
+    # -- images ------------------------------------------------------------------------------------------------
+
+    @_translated
+    def find_image_id(self, reference: str) -> str | None:
+        try:
+            return str(self._client.inspect_image(reference)["Id"])
+        except docker.errors.ImageNotFound:
+            return None
+
+    @_translated
+    def build_image(
+        self, context: BinaryIO, *, tag: str, build_args: Mapping[str, str], labels: Mapping[str, str]
+    ) -> ImageLog:
+        return ImageLog(
+            self._endpoint_client(),
+            f"building {tag}",
+            lambda client: client.build(
+                fileobj=context,
+                custom_context=True,
+                tag=tag,
+                buildargs=dict(build_args),
+                labels=dict(labels),
+                rm=True,
+                forcerm=True,
+                decode=True,
+                timeout=None,
+            ),
+        )
+
+    @_translated
+    def pull_image(self, reference: str) -> ImageLog:
+        return ImageLog(
+            self._endpoint_client(),
+            f"pulling {reference}",
+            lambda client: client.pull(reference, stream=True, decode=True),
+        )
+
+    @_translated
+    def remove_dangling_images(self, label: str) -> None:
+        for image in self._client.images(filters={"label": label, "dangling": True}):
+            with contextlib.suppress(docker.errors.APIError):  # still used by another build: it cleans up itself
+                self._client.remove_image(image["Id"])
+
+    # -- a session's pieces ------------------------------------------------------------------------------------
+
+    @_translated
+    def create_network(self, name: str, labels: Mapping[str, str]) -> NetworkState:
+        created = self._client.create_network(name, driver="bridge", labels=dict(labels), check_duplicate=True)
+        pool = self._client.inspect_network(created["Id"])["IPAM"]["Config"][0]
+        return NetworkState(id=created["Id"], name=name, gateway=pool["Gateway"], subnet=pool["Subnet"])
+
+    @_translated
+    def create_container(self, spec: ContainerSpec) -> str:
+        created = self._client.create_container_from_config(**spec.to_create_kwargs())
+        return str(created["Id"])
+
+    @_translated
+    def open_stdin(self, container_id: str) -> SocketStdin:
+        response = self._client.attach_socket(container_id, params={"stdin": 1, "stream": 1})
+        return SocketStdin(response)
+
+    @_translated
+    def start_container(self, container_id: str) -> None:
+        self._client.start(container_id)
+
+    @_translated
+    def stop_container(self, container_id: str, grace_s: int) -> None:
+        with contextlib.suppress(docker.errors.NotFound):
+            self._client.stop(container_id, timeout=grace_s)
+
+    @_translated
+    def inspect_container(self, container_id: str) -> ContainerState:
+        return _container_state(self._client.inspect_container(container_id))
+
+    @_translated
+    def read_log(self, container_id: str, tail_lines: int = LOG_TAIL_LINES) -> str:
+        raw = self._client.logs(container_id, stdout=True, stderr=True, tail=tail_lines)
+        return bytes(raw).decode("utf-8", errors="replace")
+
+    @_translated
+    def deaths(self, label: str) -> DeathEvents:
+        return DeathEvents(
+            self._client.events(filters={"type": "container", "event": "die", "label": label}, decode=False)
+        )
+
+    # -- finding and removing by label -------------------------------------------------------------------------
+
+    @_translated
+    def list_containers(self, label: str) -> list[ContainerState]:
+        filters = {"label": label} if label else {}
+        return [_listed_container(found) for found in self._client.containers(all=True, filters=filters)]
+
+    @_translated
+    def find_leftovers(self, label: str) -> Leftovers:
+        filters = {"label": label}
+        return Leftovers(
+            containers=tuple(c["Id"] for c in self._client.containers(all=True, filters=filters)),
+            networks=tuple(n["Id"] for n in self._client.networks(filters=filters)),
+            volumes=tuple(v["Name"] for v in self._client.volumes(filters=filters)["Volumes"] or []),
+        )
+
+    @_translated
+    def list_network_labels(self, label: str) -> list[Mapping[str, str]]:
+        return [network["Labels"] or {} for network in self._client.networks(filters={"label": label})]
+
+    @_translated
+    def remove_container(self, container_id: str) -> None:
+        try:
+            self._client.remove_container(container_id, v=True, force=True)
+        except docker.errors.NotFound:
+            return
+        except docker.errors.APIError as error:
+            # 409: another caller (the keeper, a sweep) is removing it at this moment
+            if error.response is None or error.response.status_code != 409:
+                raise
+
+    @_translated
+    def remove_network(self, network_id: str) -> None:
+        try:
+            self._client.remove_network(network_id)
+        except docker.errors.NotFound:
+            return
+        except docker.errors.APIError as error:
+            if error.response is None or error.response.status_code != 403:
+                raise
+            for endpoint in self._client.inspect_network(network_id).get("Containers", {}):
+                with contextlib.suppress(docker.errors.APIError):
+                    self._client.disconnect_container_from_network(endpoint, network_id, force=True)
+            with contextlib.suppress(docker.errors.NotFound):
+                self._client.remove_network(network_id)
+
+    @_translated
+    def remove_volume(self, name: str) -> None:
+        with contextlib.suppress(docker.errors.NotFound):
+            self._client.remove_volume(name, force=True)
+
+
+def _client(endpoint: Endpoint, tls: Any, version: str = "auto") -> docker.APIClient:
+    client = docker.APIClient(base_url=endpoint.url, version=version, timeout=CALL_TIMEOUT_S, tls=tls, max_pool_size=32)
+    # An environment's CA bundle and proxies are for the internet; requests would let them replace the engine's
+    # own certificate authority.
+    client.trust_env = False
+    return client
+
+
+def published_port(engine: DockerEngine, container_id: str, deadline_s: float = 5.0) -> int | None:
+    """The host port that the engine gave a started container; None when it died before it had one.
+
+    The list can be empty for a moment after the start, so it is read again until ``deadline_s`` seconds.
+    """
+    retrying = Retrying(
+        retry=retry_if_result(lambda state: state.host_port is None and not state.is_dead),
+        wait=wait_exponential(multiplier=0.01, max=0.25),
+        stop=stop_after_delay(deadline_s),
+        retry_error_callback=lambda retry_state: retry_state.outcome.result() if retry_state.outcome else None,
+    )
+    state = retrying(engine.inspect_container, container_id)
+    return state.host_port if state is not None else None
+
+
+def _container_state(found: Mapping[str, Any]) -> ContainerState:
+    state = found["State"]
+    ports = (found.get("NetworkSettings") or {}).get("Ports") or {}
+    bound = {int(binding["HostPort"]): None for bindings in ports.values() for binding in bindings or []}
+    exited = state["Status"] in ("exited", "dead")
+    return ContainerState(
+        id=found["Id"],
+        name=found["Name"].lstrip("/"),
+        status=state["Status"],
+        labels=found["Config"].get("Labels") or {},
+        exit_code=state["ExitCode"] if exited else None,
+        # the flag is also set when only a child was killed and the container lived on
+        oom_killed=bool(state["OOMKilled"]) and exited and state["ExitCode"] != 0,
+        error=state.get("Error") or "",
+        host_ports=tuple(bound),
+        started_at=state.get("StartedAt") or "",
+    )
+
+
+def _listed_container(found: Mapping[str, Any]) -> ContainerState:
+    published = {port["PublicPort"]: None for port in found.get("Ports") or [] if port.get("PublicPort")}
+    return ContainerState(
+        id=found["Id"],
+        name=(found.get("Names") or ["/" + found["Id"][:12]])[0].lstrip("/"),
+        status=found["State"],
+        labels=found.get("Labels") or {},
+        exit_code=None,
+        oom_killed=False,
+        error="",
+        host_ports=tuple(published),
+    )

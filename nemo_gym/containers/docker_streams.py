@@ -1,0 +1,139 @@
+"""What a Docker engine streams: a container's stdin, logs of builds and pulls, and deaths.
+
+With ``docker_engine`` the only code that knows the SDK.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import docker
+import docker.errors
+import requests
+import urllib3
+from docker.types import CancellableStream
+
+from nemo_gym.containers.engine import Died
+from nemo_gym.errors import EngineError, ImageError
+
+
+class SocketStdin:
+    """A container's stdin over the hijacked connection of an attach call."""
+
+    def __init__(self, attached: Any) -> None:
+        self._attached = attached
+        # SocketIO (unix, TCP) wraps the socket; TLS and ssh give theirs bare
+        self._socket = getattr(attached, "_sock", attached)
+        self._lock = threading.Lock()
+
+    def send(self, data: bytes) -> None:
+        with self._lock:
+            try:
+                if hasattr(self._socket, "sendall"):
+                    self._socket.sendall(data)
+                else:  # paramiko's channel in old versions
+                    view = memoryview(data)
+                    while view:
+                        view = view[self._socket.send(view) :]
+            except OSError as error:
+                raise EngineError(f"a container's standard input is closed ({error})") from error
+
+    def close(self) -> None:
+        with self._lock:
+            # the end of the input first; then the HTTP response, whose buffers do not know of the hijacked socket
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            for held in (getattr(self._attached, "_response", None), self._attached, self._socket):
+                if held is not None:
+                    with contextlib.suppress(OSError, ValueError):
+                        held.close()
+
+
+class ImageLog:
+    """A build or pull under way, on a connection of its own, so that closing it ends just this one."""
+
+    def __init__(
+        self, client: docker.APIClient, doing: str, begin: Callable[[docker.APIClient], Iterator[Mapping[str, Any]]]
+    ) -> None:
+        self._client = client
+        self._doing = doing
+        self._begin = begin
+        self._responses: list[requests.Response] = []
+        self._closed = threading.Event()
+        client.hooks["response"].append(lambda response, **_: self._responses.append(response))
+
+    def __iter__(self) -> Iterator[str]:
+        tail: list[str] = []
+        try:
+            for message in self._begin(self._client):
+                if "error" in message:
+                    raise _image_error(self._doing, str(message["error"]).strip(), "".join(tail))
+                text = message.get("stream") or _pull_line(message)
+                if text:
+                    tail = [*tail[-40:], text]
+                    yield text
+        except docker.errors.APIError as error:
+            raise _image_error(self._doing, str(error.explanation or error), "".join(tail)) from error
+        except (
+            requests.RequestException,
+            urllib3.exceptions.HTTPError,
+            docker.errors.DockerException,
+            OSError,
+            AttributeError,  # what reading from a response that was closed under the reader ends in
+            ValueError,
+        ) as error:
+            how = "given up" if self._closed.is_set() else f"the engine broke off ({error})"
+            raise _image_error(self._doing, how, "".join(tail)) from error
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self._closed.set()
+        for response in self._responses:
+            CancellableStream(iter(()), response).close()
+        self._client.close()
+
+
+class DeathEvents:
+    """The engine's ``die`` events as values. Ends when closed, or when the engine ends the stream."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._closed = threading.Event()
+
+    def __iter__(self) -> Iterator[Died]:
+        try:
+            buffer = b""
+            for chunk in self._stream:
+                buffer += chunk
+                *lines, buffer = buffer.split(b"\n")
+                for line in filter(None, lines):
+                    event = json.loads(line)
+                    attributes = event["Actor"]["Attributes"]
+                    yield Died(container_id=event["Actor"]["ID"], exit_code=int(attributes.get("exitCode", -1)))
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, AttributeError, ValueError):
+            # the stream was closed under the reader, by close() or by the engine's end; either way it is over
+            return
+
+    def close(self) -> None:
+        if not self._closed.is_set():
+            self._closed.set()
+            with contextlib.suppress(OSError, docker.errors.DockerException, AttributeError):
+                self._stream.close()
+
+
+def _image_error(doing: str, error: str, log_tail: str) -> ImageError:
+    end = "\n".join(log_tail.strip().splitlines()[-25:])
+    return ImageError(f"{doing} failed: {error}\nEnd of the log:\n{end or '(empty)'}", log_tail=end)
+
+
+def _pull_line(message: Mapping[str, Any]) -> str:
+    if "status" not in message or message.get("progressDetail"):
+        return ""
+    layer = f"{message['id']}: " if message.get("id") else ""
+    return f"{layer}{message['status']}\n"

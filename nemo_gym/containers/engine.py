@@ -1,0 +1,182 @@
+"""The seam to a container engine: a handful of verbs, and the values they return.
+
+``docker_engine.DockerEngine`` speaks to a real one. Errors are those of ``nemo_gym.errors``; no SDK type crosses
+this line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+from nemo_gym.containers.spec import ContainerSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the engine answers. ``dial_host`` is the host its published ports are reached at."""
+
+    url: str
+    source: str  # what named it: "DOCKER_HOST", "context 'x'", "default"
+    dial_host: str
+    is_local: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkState:
+    """A bridge network. ``gateway`` is its address on the engine's host, ``subnet`` in CIDR notation."""
+
+    id: str
+    name: str
+    gateway: str
+    subnet: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerState:
+    """What the engine says of a container. ``exit_code`` is None while it has not exited."""
+
+    id: str
+    name: str
+    status: str
+    labels: Mapping[str, str]
+    exit_code: int | None
+    oom_killed: bool
+    error: str
+    host_ports: tuple[int, ...] = ()
+    started_at: str = ""
+
+    @property
+    def host_port(self) -> int | None:
+        """The published port on the host; None when it has none (yet)."""
+        return self.host_ports[0] if self.host_ports else None
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it ran and no longer does."""
+        return self.status in ("exited", "dead")
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """One death, as the engine's event stream told it."""
+
+    container_id: str
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What of a label is on the engine: identifiers of containers, networks and volumes."""
+
+    containers: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()
+    volumes: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.containers or self.networks or self.volumes)
+
+    def named(self) -> list[str]:
+        """Each piece with its kind, for a message."""
+        return [
+            *(f"container {name}" for name in self.containers),
+            *(f"network {name}" for name in self.networks),
+            *(f"volume {name}" for name in self.volumes),
+        ]
+
+
+class Stdin(Protocol):
+    """The standard input of a running container."""
+
+    def send(self, data: bytes) -> None:
+        """Write all of ``data``; ``EngineError`` when the container is gone."""
+
+    def close(self) -> None:
+        """Close it. Idempotent."""
+
+
+class LogStream(Protocol):
+    """The log of a build or pull under way, piece by piece; closing it ends the work on the engine."""
+
+    def __iter__(self) -> Iterator[str]: ...
+
+    def close(self) -> None:
+        """Give up, from any thread. Idempotent."""
+
+
+class EventStream(Protocol):
+    """Deaths of containers with one label, as they happen."""
+
+    def __iter__(self) -> Iterator[Died]: ...
+
+    def close(self) -> None:
+        """End the iteration from another thread. Idempotent."""
+
+
+class ContainerEngine(Protocol):
+    """The verbs this package needs of an engine. All raise ``EngineError`` or ``EngineUnavailableError``."""
+
+    endpoint: Endpoint
+
+    def close(self) -> None:
+        """Close every connection. Idempotent."""
+
+    # images
+    def find_image_id(self, reference: str) -> str | None:
+        """The ID of a local image, None when there is none."""
+
+    def build_image(
+        self, context: BinaryIO, *, tag: str, build_args: Mapping[str, str], labels: Mapping[str, str]
+    ) -> LogStream:
+        """Build from a tar. ``ImageError`` with the end of the log when it fails."""
+
+    def pull_image(self, reference: str) -> LogStream:
+        """Pull. ``ImageError`` with the end of the log when it fails."""
+
+    def remove_dangling_images(self, label: str) -> None:
+        """Remove untagged images that carry ``label`` and that nothing uses."""
+
+    # a session's pieces
+    def create_network(self, name: str, labels: Mapping[str, str]) -> NetworkState:
+        """A user-defined bridge network."""
+
+    def create_container(self, spec: ContainerSpec) -> str:
+        """Create, without starting; the container's ID."""
+
+    def open_stdin(self, container_id: str) -> Stdin:
+        """Attach to a created container's stdin, before it starts."""
+
+    def start_container(self, container_id: str) -> None:
+        """Start. ``PortTakenError`` when a fixed host port is in use."""
+
+    def stop_container(self, container_id: str, grace_s: int) -> None:
+        """SIGTERM, then SIGKILL after ``grace_s`` seconds. No error when it is already gone."""
+
+    def inspect_container(self, container_id: str) -> ContainerState:
+        """Its state now. ``EngineNotFoundError`` when it is gone."""
+
+    def read_log(self, container_id: str, tail_lines: int) -> str:
+        """The end of its standard output and error, decoded leniently."""
+
+    def deaths(self, label: str) -> EventStream:
+        """Subscribe to deaths of containers with ``label`` (``key=value``)."""
+
+    # finding and removing by label
+    def list_containers(self, label: str) -> list[ContainerState]:
+        """Every container with ``label``, running or not; every container at all when it is empty."""
+
+    def find_leftovers(self, label: str) -> Leftovers:
+        """Everything with ``label``."""
+
+    def list_network_labels(self, label: str) -> list[Mapping[str, str]]:
+        """The labels of every network with ``label``."""
+
+    def remove_container(self, container_id: str) -> None:
+        """Kill and remove with its anonymous volumes. No error when it is already gone."""
+
+    def remove_network(self, network_id: str) -> None:
+        """Remove, disconnecting what is still attached. No error when it is already gone."""
+
+    def remove_volume(self, name: str) -> None:
+        """Remove. No error when it is already gone."""

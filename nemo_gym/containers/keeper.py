@@ -1,0 +1,184 @@
+"""The small process that outlives its owner: carries the relay, and removes the session when the owner dies.
+
+The owner holds one end of a socket pair and the keeper, a child in a process session of its own, the other. The end of
+that connection is the owner's death, whatever its cause; a pidfd of the owner is watched as well, because a
+forked child of the owner keeps the connection open. An owner that has torn its session down says so
+first, and the keeper just ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nemo_gym.containers import relay
+from nemo_gym.errors import NemoGymError
+
+_CONTROL_FD = 0
+_MAX_LISTENERS = 64
+_ENGINE_PATIENCE_S = 300.0
+_STOP_TIMEOUT_S = 5.0
+
+
+class Keeper:
+    """The owner's handle. Use one per session; every method is for the thread that serves."""
+
+    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+        self._process = process
+        self._control = control
+
+    @classmethod
+    def start(cls, session_id: str) -> Keeper:
+        """Start a keeper for a session that is about to be created."""
+        ours, theirs = socket.socketpair()
+        package_root = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "nemo_gym.containers.keeper", session_id, str(os.getpid())],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # signals to the owner's process group and terminal pass it by
+                cwd="/",  # keeps no folder of the caller's busy
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        return cls(process, ours)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def carry(self, listeners: Sequence[tuple[socket.socket, relay.Target]], subnet: str) -> None:
+        """Hand listening sockets over, to be relayed to their targets. The owner's copies are closed."""
+        if not listeners:
+            return
+        message = {
+            "op": "relay",
+            "subnet": subnet,
+            "targets": [[target.host, target.port] for _, target in listeners],
+        }
+        fds = [listener.fileno() for listener, _ in listeners]
+        socket.send_fds(self._control, [json.dumps(message).encode() + b"\n"], fds)
+        for listener, _ in listeners:
+            listener.close()
+
+    def release(self) -> None:
+        """The session is gone from the engine: let the keeper end, and wait for it."""
+        with contextlib.suppress(OSError), self._control:
+            self._control.sendall(b'{"op": "release"}\n')
+            self._control.shutdown(socket.SHUT_WR)
+        self._wait()
+
+    def abandon(self) -> None:
+        """The session may still be on the engine: leave it to the keeper, which goes on trying."""
+        self._control.close()
+
+    def _wait(self) -> None:
+        try:
+            self._process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@dataclass(slots=True)
+class _Order:
+    """What the owner has told so far."""
+
+    released: bool = False
+
+
+async def _keep(control: socket.socket, owner_pid: int) -> bool:
+    """Do what the owner says until it dies or lets go; True when it let go."""
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+    order = _Order()
+    servers: list[asyncio.Server] = []
+    pending: set[asyncio.Task[None]] = set()
+
+    async def relay_all(message: dict[str, Any], fds: list[int]) -> None:
+        for fd, (host, port) in zip(fds, message["targets"], strict=True):
+            listener = socket.socket(fileno=fd)
+            listener.setblocking(False)
+            servers.append(await relay.serve(listener, relay.Target(host, port), message["subnet"]))
+
+    def read_control() -> None:
+        # one message a read: each is sent in one piece, small enough to arrive in one
+        data, fds, _, _ = socket.recv_fds(control, 65536, _MAX_LISTENERS)
+        for line in data.splitlines():
+            message = json.loads(line)
+            if message["op"] == "release":
+                order.released = True
+            elif message["op"] == "relay":
+                task = loop.create_task(relay_all(message, fds))
+                pending.add(task)
+                task.add_done_callback(pending.discard)
+        if not data or order.released:
+            loop.remove_reader(control)
+            over.set()
+
+    control.setblocking(False)
+    loop.add_reader(control, read_control)
+    for end in (signal.SIGTERM, signal.SIGHUP):  # the machine is going down: the session goes with it
+        loop.add_signal_handler(end, over.set)
+    owner_fd = _open_pidfd(owner_pid)
+    if owner_fd is not None:
+        loop.add_reader(owner_fd, over.set)
+    await over.wait()
+    relay.close_all(servers)
+    return order.released
+
+
+def _open_pidfd(pid: int) -> int | None:
+    """A descriptor that becomes readable when the process ends; None where the system has none (not Linux)."""
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:  # the owner is gone already: the control connection says so too
+        return None
+
+
+def _remove(session_id: str) -> None:
+    """Remove the session, waiting for an engine that is away (restarting, say) up to some minutes."""
+    # imported here: the SDK costs 0.1 s and 29 MB, and most keepers never need it
+    from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
+
+    from nemo_gym.containers.docker_engine import DockerEngine
+    from nemo_gym.containers.reaper import remove_session
+
+    def connect_and_remove() -> None:
+        engine = DockerEngine.connect(os.environ)
+        try:
+            remove_session(engine, session_id)
+        finally:
+            engine.close()
+
+    Retrying(
+        retry=retry_if_exception_type(NemoGymError),
+        wait=wait_exponential(multiplier=0.2, max=5.0),
+        stop=stop_after_delay(_ENGINE_PATIENCE_S),
+    )(connect_and_remove)
+
+
+def main(session_id: str, owner_pid: int) -> None:
+    """The keeper's whole life. Exit code 0: the owner let go, or the session was removed."""
+    control = socket.socket(fileno=_CONTROL_FD)
+    released = asyncio.run(_keep(control, owner_pid))
+    if not released:
+        _remove(session_id)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

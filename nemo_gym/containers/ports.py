@@ -1,0 +1,80 @@
+"""Whether a fixed host port is free, and who holds it when it is not."""
+
+from __future__ import annotations
+
+import socket
+
+from nemo_gym.containers.engine import ContainerEngine
+from nemo_gym.containers.labels import SESSION, Liveness, Owner, liveness
+from nemo_gym.errors import ConfigError
+
+
+def check_port_free(engine: ContainerEngine, address: str, port: int, option: str) -> None:
+    """Raise ``ConfigError`` that names the holder when ``port`` is in use on this host or on the engine.
+
+    Only a first look: whoever takes the port between it and the start makes the engine refuse that.
+    """
+    if not 1 <= port <= 65535:
+        raise ConfigError(f"{option} must be a TCP port from 1 to 65535, and is {port}.")
+    if _is_taken(engine, address, port):
+        raise port_taken_error(engine, port, option)
+
+
+def port_taken_error(engine: ContainerEngine, port: int, option: str) -> ConfigError:
+    """The error for a taken port: who holds it, as far as that can be found out, and what to do."""
+    holder, remedy = _container_holder(engine, port) or _process_holder(port) or ("another process", "")
+    remedy = remedy or "Stop it, or choose another port."
+    return ConfigError(f"{option} {port} is in use by {holder}. {remedy} Without {option}, a free port is assigned.")
+
+
+def _is_taken(engine: ContainerEngine, address: str, port: int) -> bool:
+    if _container_holder(engine, port) is not None:
+        return True
+    if not engine.endpoint.is_local:
+        return False
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # as the engine does: connections in TIME_WAIT do not count, a listener does
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+            probe.listen(1)
+        except PermissionError:  # a privileged port: the engine, which is root, may take it
+            return False
+        except OSError:
+            return True
+    return False
+
+
+def _container_holder(engine: ContainerEngine, port: int) -> tuple[str, str] | None:
+    for container in engine.list_containers(""):
+        if port not in container.host_ports:
+            continue
+        session_id = container.labels.get(SESSION)
+        if session_id is None:
+            return f"the container {container.name}", f"Remove it with `docker rm -f {container.name}`."
+        owner = Owner.from_labels(container.labels)
+        if owner is not None and liveness(owner) is Liveness.ALIVE:
+            return f"session {session_id} of this machine (pid {owner.pid})", "Stop that process."
+        return (
+            f"session {session_id} (container {container.name}), whose owner is not known to live",
+            f"Remove it with `docker rm -f {container.name}`.",
+        )
+    return None
+
+
+def _process_holder(port: int) -> tuple[str, str] | None:
+    import psutil  # needed here only
+
+    try:
+        connections = psutil.net_connections(kind="tcp")
+    except (psutil.Error, OSError):  # other users' sockets need root on some systems
+        return None
+    for found in connections:
+        if found.status == psutil.CONN_LISTEN and found.laddr and found.laddr.port == port and found.pid:
+            try:
+                name = psutil.Process(found.pid).name()
+            except psutil.Error:
+                name = "a process"
+            return f"{name} (pid {found.pid})", f"Stop it with `kill {found.pid}`, or choose another port."
+    return None

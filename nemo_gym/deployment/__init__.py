@@ -1,0 +1,1 @@
+"""From a resolved config to running servers, and back to nothing."""

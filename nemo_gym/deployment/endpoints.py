@@ -1,0 +1,86 @@
+"""Endpoints on the caller's loopback: finding them in a server's settings, and rewriting them for a container.
+
+Pure. A URL such as ``http://127.0.0.1:8000/v1`` means the container itself when read inside one; a relay on the
+session's network gives each such endpoint an address that works there.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class LoopbackEndpoint:
+    """A URL on this machine's loopback that a server's settings name, and the path of the key that holds it."""
+
+    key: str
+    url: str
+    host: str
+    port: int
+
+
+def find_loopback_endpoints(settings: Any, key: str = "") -> Iterator[LoopbackEndpoint]:
+    """Every loopback URL in ``settings``, lists and nested dicts included, in order."""
+    if isinstance(settings, str):
+        found = _parse(settings, key)
+        if found is not None:
+            yield found
+    elif isinstance(settings, Mapping):
+        for name, value in settings.items():
+            yield from find_loopback_endpoints(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(settings, list):
+        for index, value in enumerate(settings):
+            yield from find_loopback_endpoints(value, f"{key}[{index}]")
+
+
+def rewrite_endpoints(settings: Any, addresses: Mapping[tuple[str, int], tuple[str, int]]) -> Any:
+    """``settings`` with each loopback URL's host and port replaced by what ``addresses`` maps them to."""
+
+    def rewrite(text: str) -> str:
+        found = _parse(text, "")
+        if found is None or (found.host, found.port) not in addresses:
+            return text
+        host, port = addresses[found.host, found.port]
+        parts = urlsplit(text)
+        user, at, _ = parts.netloc.rpartition("@")
+        return urlunsplit(parts._replace(netloc=f"{user}{at}{host}:{port}"))
+
+    return _map_strings(settings, rewrite)
+
+
+def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {name: _map_strings(held, change) for name, held in value.items()}
+    if isinstance(value, list):
+        return [_map_strings(held, change) for held in value]
+    return value
+
+
+def _parse(text: str, key: str) -> LoopbackEndpoint | None:
+    if not text.startswith(("http://", "https://")):
+        return None
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname or "", parts.port or _DEFAULT_PORTS[parts.scheme]
+    except ValueError:  # not a port, or a broken IPv6 address: the server that uses the URL will say so
+        return None
+    return LoopbackEndpoint(key, text, host, port) if _is_loopback(host) else None
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    # 0.0.0.0 and :: are where servers say they listen; people paste them as addresses to call
+    return address.is_loopback or address.is_unspecified

@@ -1,0 +1,128 @@
+"""One report for a failed start: which server, which phase, how it ended, its log, the likely cause, the remedy.
+
+Pure. The cause is guessed from texts only here; a server that fails in a way not listed gets its log and no guess.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nemo_gym.containers.deaths import Death
+from nemo_gym.containers.readiness import NotReadyError, NotReadyReason
+from nemo_gym.errors import ServerStartError
+
+_LOG_LINES = 25
+
+# (what the log shows, likely cause, remedy); the first that fits is given
+_CAUSES: tuple[tuple[re.Pattern[str], str, str], ...] = (
+    (
+        re.compile(r"ModuleNotFoundError: No module named '([^']+)'"),
+        "a distribution is missing in the image",
+        "Add it to the requirements.txt in the server's image folder.",
+    ),
+    (
+        re.compile(r"Read-only file system"),
+        "the server writes outside of /tmp",
+        "Let it write to /tmp, or set container.read_only: false for it.",
+    ),
+    (
+        re.compile(r"ValidationError|validation error"),
+        "its settings in the config are not what it expects",
+        "Correct the keys that the log names.",
+    ),
+    (
+        re.compile(r"^\w*(Error|Exception)\b", re.MULTILINE),
+        "an exception while it started",
+        "Mend what the log's last line names, in the server's app.py or in its settings.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedServer:
+    """What is known of a server that failed to start. ``log`` is already redacted."""
+
+    name: str
+    server_type: str
+    phase: str
+    elapsed_s: float
+    log: str = ""
+
+
+def died(server: FailedServer, death: Death) -> ServerStartError:
+    """The server's container ended before it was ready."""
+    how = _how_it_ended(death)
+    cause, remedy = _guess(server.log, death)
+    return _error(server, f"{how} before it was ready", cause, remedy, death)
+
+
+def not_ready(server: FailedServer, error: NotReadyError, original_address: Callable[[str], str]) -> ServerStartError:
+    """The server runs, but is late, is another one, or says that it cannot be ready.
+
+    ``original_address`` turns an address as the container sees it into the one in the user's config.
+    """
+    detail = original_address(error.detail)
+    key = error.answer.get("key")
+    if error.reason in (NotReadyReason.FAILED, NotReadyReason.ENDPOINT_LATE) and key:
+        address = original_address(str(error.answer.get("address") or ""))
+        waited = f" after {server.elapsed_s:.0f} s" if error.reason is NotReadyReason.ENDPOINT_LATE else ""
+        return ServerStartError(
+            f"The model endpoint is not usable{waited}: {detail}\n"
+            f"It was asked for from inside the container of {server.name!r}"
+            f"{f', at {address}' if address else ''}. Check {key} in the config or overrides.",
+            server=server.name,
+            phase=server.phase,
+        )
+    if error.reason is NotReadyReason.WRONG_SERVER:
+        return _error(server, "is not what answers on its port", detail, "Stop what answers there, and try again.")
+    remedy = "Give it more time with server_ready_timeout_seconds, or mend what the log shows."
+    return _error(server, f"is not ready: {detail}", None, remedy)
+
+
+def _how_it_ended(death: Death) -> str:
+    if death.oom_killed:
+        return "was killed for using more memory than its limit"
+    if death.exit_code is None:
+        return f"was lost ({death.error or 'the engine no longer knows it'})"
+    return f"exited with code {death.exit_code}" + (f" ({death.error})" if death.error else "")
+
+
+def _guess(log: str, death: Death) -> tuple[str | None, str]:
+    if death.oom_killed:
+        return "its memory limit is too low", "Raise container.memory in the server's config."
+    for pattern, cause, remedy in _CAUSES:
+        if pattern.search(log):
+            return cause, remedy
+    return None, "Run it again with -v for the whole log."
+
+
+def _error(
+    server: FailedServer, what: str, cause: str | None, remedy: str, death: Death | None = None
+) -> ServerStartError:
+    kind = {
+        "responses_api_models": "model server",
+        "responses_api_agents": "agent server",
+        "resources_servers": "resources server",
+    }.get(server.server_type, "server")
+    tail = "\n".join(server.log.strip().splitlines()[-_LOG_LINES:])
+    lines = [
+        f"The {kind} {server.name!r} {what} (phase: {server.phase}, after {server.elapsed_s:.1f} s).",
+        f"End of its log:\n{_indented(tail)}" if tail else "It logged nothing.",
+    ]
+    if cause:
+        lines.append(f"Likely cause: {cause}.")
+    lines.append(remedy)
+    return ServerStartError(
+        "\n".join(lines),
+        server=server.name,
+        phase=server.phase,
+        exit_code=death.exit_code if death else None,
+        oom_killed=death.oom_killed if death else False,
+        log_tail=tail,
+    )
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

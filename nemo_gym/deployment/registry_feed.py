@@ -1,0 +1,71 @@
+"""What the session's owner tells the registry while it serves, as JSON lines down the registry's stdin."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from nemo_gym.config.redaction import redact_config
+from nemo_gym.containers.deaths import Death
+from nemo_gym.containers.engine import Stdin
+from nemo_gym.deployment.topology import Topology, host_view, server_instances
+from nemo_gym.errors import EngineError
+
+logger = logging.getLogger(__name__)
+
+
+class RegistryFeed:
+    """The open stdin of the registry's container."""
+
+    def __init__(self, stdin: Stdin) -> None:
+        self._stdin = stdin
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def send_host_view(self, topology: Topology, addresses: Mapping[str, tuple[str, int]]) -> None:
+        """The config as the caller sees it, secrets masked, and every server's address. Makes the registry ready."""
+        view = redact_config(host_view(topology, addresses))
+        now = datetime.datetime.now(datetime.UTC).isoformat()
+        self._send(
+            {
+                "type": "host_view",
+                "config_yaml": yaml.safe_dump(view, sort_keys=False, allow_unicode=True),
+                "server_instances": server_instances(topology, addresses, dict.fromkeys(topology.names, now)),
+            }
+        )
+
+    def send_death(self, server: str, death: Death) -> None:
+        """A server has died. One that is not in the config (the registry itself) has nobody left to be told."""
+        if not server:
+            return
+        detail = death.error or ("killed for using too much memory" if death.oom_killed else "its process ended")
+        logger.warning("server %s died (exit code %s): %s", server, death.exit_code, detail)
+        message = {
+            "type": "server_died",
+            "name": server,
+            "exit_code": death.exit_code,
+            "oom_killed": death.oom_killed,
+            "detail": detail,
+        }
+        try:
+            self._send(message)
+        except EngineError as error:
+            logger.debug("the registry cannot be told of it: %s", error)
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        with self._lock:
+            if not self._closed:
+                self._stdin.send(json.dumps(message, ensure_ascii=False).encode() + b"\n")
+
+    def close(self) -> None:
+        """Close it. Idempotent."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._stdin.close()

@@ -1,0 +1,58 @@
+"""Which image each server of a topology runs from: found as a folder in the search roots, built where missing."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from nemo_gym.config.sources import install_root, search_roots
+from nemo_gym.containers import images
+from nemo_gym.containers.build_context import BuildContext, load_server_context, repository_name
+from nemo_gym.containers.engine import ContainerEngine
+from nemo_gym.deployment.topology import REGISTRY, Topology, images_needed
+from nemo_gym.errors import ConfigError
+
+
+def ensure_server_images(engine: ContainerEngine, topology: Topology, search_dirs: Sequence[str]) -> dict[str, str]:
+    """Server name -> image tag, the registry's among them; whatever is missing is built.
+
+    Raises ``ConfigError`` when a server has no image folder, ``ImageError`` when a build fails.
+    """
+    files = images.image_files(install_root(), os.environ)
+    roots = search_roots(search_dirs)
+    contexts = {REGISTRY: _context(install_root() / "images" / REGISTRY, "nemo-gym/registry", files)}
+    for server_type, implementation in images_needed(topology):
+        folder = find_image_folder(server_type, implementation, roots)
+        repository = repository_name(server_type, implementation)
+        contexts[f"{server_type}/{implementation}"] = _context(folder, repository, files)
+    tags = images.ensure_images(
+        engine,
+        files,
+        list(contexts.values()),
+        python_image=images.python_image_of(os.environ),
+    )
+    by_key = {key: tags[context.repository] for key, context in contexts.items()}
+    return {
+        REGISTRY: by_key[REGISTRY],
+        **{server.name: by_key["/".join(server.image_key)] for server in topology.servers},
+    }
+
+
+def find_image_folder(server_type: str, implementation: str, roots: Sequence[Path]) -> Path:
+    """``images/<server type>/<implementation>`` in the first search root that has it, else ``ConfigError``."""
+    for root in roots:
+        folder = root / "images" / server_type / implementation
+        if folder.is_dir():
+            return folder
+    known = sorted({path.name for root in roots for path in (root / "images" / server_type).glob("*") if path.is_dir()})
+    nearest = difflib.get_close_matches(implementation, known, n=3)
+    hint = f" Did you mean {' or '.join(map(repr, nearest))}?" if nearest else f" Known ones: {', '.join(known)}."
+    raise ConfigError(
+        f"No image folder images/{server_type}/{implementation} for that server in {', '.join(map(str, roots))}.{hint}"
+    )
+
+
+def _context(folder: Path, repository: str, files: images.ImageFiles) -> BuildContext:
+    return load_server_context(folder, repository, files.server_dockerfile, files.ca_bundle)
