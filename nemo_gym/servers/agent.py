@@ -1,0 +1,92 @@
+"""Agents: they take a row, talk to a model and a resources server, and return what the verifier says."""
+
+from __future__ import annotations
+
+from aiohttp import web
+from pydantic import ConfigDict
+
+from nemo_gym.servers.base import (
+    BodyParser,
+    Route,
+    Server,
+    ServerSettings,
+    decode,
+    json_response,
+)
+from nemo_gym.servers.client import Cookies, Reply
+from nemo_gym.servers.logs import current_rollout_id
+from nemo_gym.servers.messages import (
+    AggregateRequest,
+    JsonDict,
+    ResponsesParams,
+    RunRequest,
+    ServerRef,
+    is_rollout_id,
+)
+
+
+class AgentSettings(ServerSettings):
+    """Settings of every agent: whom it talks to."""
+
+    model_config = ConfigDict(extra="ignore", protected_namespaces=())
+
+    resources_server: ServerRef
+    model_server: ServerRef
+
+
+class AgentServer(Server):
+    """Base of agents that have one model server and one resources server.
+
+    A subclass writes ``run`` and ``respond``; ``call`` reaches the two servers.
+    """
+
+    server_type = "responses_api_agents"
+    settings: AgentSettings
+
+    async def run(self, row: JsonDict, body: bytes) -> bytes:
+        """A whole rollout: the verifier's reply as it came. ``body`` is the row as it arrived."""
+        raise RuntimeError(f"{type(self).__name__} has no run method")
+
+    async def respond(self, params: JsonDict, cookies: Cookies) -> bytes:
+        """The agent's answer to a conversation. ``cookies`` are those of the resources server, kept up to date."""
+        raise RuntimeError(f"{type(self).__name__} has no respond method")
+
+    async def call(self, ref: ServerRef, path: str, body: bytes, cookies: Cookies) -> Reply:
+        """POST to one of this agent's servers."""
+        return await self.client.post(ref.name, self._urls[ref], path, body, cookies=cookies)
+
+    def routes(self) -> list[Route]:
+        refs = (self.settings.resources_server, self.settings.model_server)
+        self._urls = {ref: self.url_of(ref) for ref in refs}
+        self._parse_row = BodyParser(RunRequest)
+        self._parse_params = BodyParser(ResponsesParams)
+        self._parse_aggregate = BodyParser(AggregateRequest)
+        return [
+            Route("POST", "/run", self._run),
+            Route("POST", "/v1/responses", self._responses),
+            Route("POST", "/aggregate_metrics", self._aggregate),
+        ]
+
+    async def _run(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        row = decode(body)
+        self._parse_row(row)
+        if current_rollout_id.get() is None:
+            # A caller that does not use the prefix may name the rollout in the row.
+            named = row.get("_ng_rollout_id")
+            current_rollout_id.set(named if isinstance(named, str) and is_rollout_id(named) else None)
+        return json_response(await self.run(row, body))
+
+    async def _responses(self, request: web.Request) -> web.StreamResponse:
+        params: JsonDict = self._parse_params(decode(await request.read()))
+        cookies: Cookies = dict(request.cookies)
+        response = json_response(await self.respond(params, cookies))
+        for name, value in cookies.items():
+            response.headers.add("Set-Cookie", f"{name}={value}; Path=/; HttpOnly; SameSite=Lax")
+        return response
+
+    async def _aggregate(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        self._parse_aggregate(decode(body))
+        reply = await self.call(self.settings.resources_server, "/aggregate_metrics", body, {})
+        return json_response(reply.raise_for_status().body)

@@ -1,0 +1,205 @@
+"""Resources servers: tools, session state, verification and metrics.
+
+A subclass writes ``verify``, and one method per tool::
+
+    class CityArguments(BaseModel):
+        city: str
+
+    class Weather(ResourcesServer):
+        @tool
+        async def get_weather(self, arguments: CityArguments) -> dict[str, Any]:
+            return {"forecast": "sunny", "city": arguments.city}
+
+        async def verify(self, row: VerifyRequest) -> dict[str, Any]:
+            return {"reward": float("sunny" in row.text())}
+
+The annotation of a method's body parameter is what its requests are checked against. A method that also takes a
+``Session`` gets the rollout's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, ClassVar, TypeVar
+
+from aiohttp import web
+from pydantic import BaseModel
+
+from nemo_gym.errors import ConfigError
+from nemo_gym.servers.base import (
+    BodyParser,
+    Handler,
+    InvalidRequestError,
+    RequestError,
+    Route,
+    Server,
+    ServerSettings,
+    decode,
+    json_response,
+    parameter_types,
+)
+from nemo_gym.servers.messages import AggregateRequest, JsonDict, RunRequest, VerifyRequest
+from nemo_gym.servers.metrics import aggregate
+from nemo_gym.servers.sessions import Session, SessionStore
+
+Method = TypeVar("Method", bound=Callable[..., Awaitable[Any]])
+
+_RESERVED = frozenset({"seed_session", "verify", "aggregate_metrics", "reverify_mode", "ready", "ng-rollout"})
+
+
+def tool(method: Method) -> Method:
+    """Serve a method as ``POST /<its name>``: arguments in, whatever it returns out, as JSON."""
+    method.__ng_tool__ = True  # type: ignore[attr-defined]
+    return method
+
+
+class ResourcesSettings(ServerSettings):
+    """Settings of every resources server."""
+
+    session_idle_s: float = 6 * 3600.0
+
+
+class ResourcesServer(Server):
+    """Base of every resources server."""
+
+    server_type = "resources_servers"
+    settings: ResourcesSettings
+    reverify_mode: ClassVar[str] = "stateless"
+    """``stateless`` when ``verify`` needs nothing but its request, ``unsupported`` when it needs the session."""
+
+    verify: Callable[..., Awaitable[JsonDict | BaseModel]]
+    """Takes a row with its response; returns what to add to them: ``reward``, and whatever explains it."""
+
+    seed_session: Callable[..., Awaitable[JsonDict | None]]
+    """Takes a row and prepares the session for it. Without it nothing is prepared."""
+
+    def session_closed(self, session: Session) -> None:
+        """Release what a session's state holds."""
+
+    def aggregate_metrics(self, replies: list[JsonDict]) -> JsonDict:
+        """Metrics over replies of ``verify``: ``group_level_metrics``, ``agent_metrics``, ``key_metrics``."""
+        return aggregate(replies)
+
+    def routes(self) -> list[Route]:
+        if not hasattr(self, "verify"):
+            raise ConfigError(f"{type(self).__name__} has no verify method")
+        seed = _TypedMethod(getattr(self, "seed_session", _seed_nothing), RunRequest)
+        verify = _TypedMethod(self.verify, VerifyRequest)
+        tools = {name: _TypedMethod(getattr(self, name), JsonDict) for name in self._tool_names()}
+        self._stateful = any(method.takes_session for method in (seed, verify, *tools.values()))
+        self._sessions = SessionStore(
+            self.name,
+            self.bootstrap.session_secret,
+            idle_s=self.settings.session_idle_s,
+            on_expiry=self.session_closed,
+        )
+        return [
+            Route("POST", "/seed_session", self._method_route(seed)),
+            Route("POST", "/verify", self._verify_route(verify)),
+            Route("POST", "/aggregate_metrics", self._aggregate_route()),
+            Route("GET", "/reverify_mode", self._reverify_mode),
+            *(Route("POST", f"/{name}", self._method_route(method)) for name, method in tools.items()),
+        ]
+
+    async def running(self) -> AsyncIterator[None]:
+        yield
+        self._sessions.close()
+
+    def _tool_names(self) -> list[str]:
+        names = [n for n in dir(type(self)) if getattr(getattr(type(self), n), "__ng_tool__", False)]
+        for name in names:
+            if name in _RESERVED:
+                raise ConfigError(f"a tool cannot be called {name}: that route has a meaning of its own")
+        return names
+
+    def _method_route(self, method: _TypedMethod) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            body = method.parse(decode(await request.read()))
+            session = self._session_of(request)
+            result = await method.call(body, session)
+            return self._reply({} if result is None else result, session)
+
+        return handle
+
+    def _verify_route(self, method: _TypedMethod) -> Handler:
+        skipped: JsonDict | None = None
+        if self.global_setting("skip_verification", False):
+            reward = float(self.global_setting("skip_verification_reward", 0.0))
+            skipped = {"reward": reward, "verification_skipped": True}
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            row = decode(await request.read())
+            body = method.parse(row)
+            session = self._session_of(request)
+            result = skipped or await method.call(body, session)
+            added = result.model_dump() if isinstance(result, BaseModel) else result
+            return self._reply({**row, **added}, session)
+
+        return handle
+
+    def _aggregate_route(self) -> Handler:
+        parse = BodyParser(AggregateRequest)
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            body: AggregateRequest = parse(decode(await request.read()))
+            return json_response(self.aggregate_metrics(body.verify_responses))
+
+        return handle
+
+    async def _reverify_mode(self, request: web.Request) -> web.StreamResponse:
+        return json_response(self.reverify_mode)
+
+    def _session_of(self, request: web.Request) -> Session | None:
+        if not self._stateful:
+            return None
+        return self._sessions.get_or_create(request.cookies.get(self._sessions.cookie_name))
+
+    def _reply(self, payload: Any, session: Session | None) -> web.Response:
+        response = json_response(payload)
+        if session is not None:
+            # Every answer carries the cookie: some clients of this protocol keep only those of the last answer.
+            response.headers.add("Set-Cookie", self._sessions.cookie_header(session))
+        return response
+
+
+async def _seed_nothing(row: RunRequest) -> None:
+    """What a server that keeps no state does at the start of a rollout."""
+
+
+class _TypedMethod:
+    """A method with what its annotations say: the type of its body, and whether it takes a session."""
+
+    def __init__(self, method: Callable[..., Awaitable[Any]], default_body_type: Any) -> None:
+        types = parameter_types(method)
+        bodies = {name: kind for name, kind in types.items() if kind is not Session}
+        if len(bodies) > 1 or len(types) - len(bodies) > 1:
+            name = getattr(method, "__qualname__", "a tool")
+            raise ConfigError(f"{name} takes one body and at most one Session; found the parameters {list(types)}")
+        self._method = method
+        self._body_name = next(iter(bodies), None)
+        self._session_name = next((name for name, kind in types.items() if kind is Session), None)
+        body_type = next(iter(bodies.values()), Any)
+        self.parse = BodyParser(default_body_type if body_type is Any else body_type)
+
+    @property
+    def takes_session(self) -> bool:
+        return self._session_name is not None
+
+    async def call(self, body: Any, session: Session | None) -> Any:
+        arguments: dict[str, Any] = {}
+        if self._body_name is not None:
+            arguments[self._body_name] = body
+        if self._session_name is not None:
+            arguments[self._session_name] = session
+        return await self._method(**arguments)
+
+
+__all__ = [
+    "InvalidRequestError",
+    "RequestError",
+    "ResourcesServer",
+    "ResourcesSettings",
+    "Session",
+    "VerifyRequest",
+    "tool",
+]

@@ -1,0 +1,85 @@
+"""Sessions of a resources server: signed cookies and the state behind them."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Session:
+    """One rollout's state on one server. ``state`` is the server's own; it lives as long as the session."""
+
+    id: str
+    state: dict[str, Any] = field(default_factory=dict)
+    last_used: float = 0.0
+
+
+class SessionStore:
+    """Sessions by cookie. A cookie is ``<id>.<signature>``; one with a wrong signature is no cookie."""
+
+    def __init__(
+        self,
+        server_name: str,
+        secret: str,
+        *,
+        idle_s: float,
+        on_expiry: Callable[[Session], None] = lambda session: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.cookie_name = "ng_session_" + re.sub(r"[^A-Za-z0-9_.-]", "_", server_name)
+        self._key = hashlib.sha256(b"session cookie\0" + secret.encode()).digest()
+        self._idle_s = idle_s
+        self._on_expiry = on_expiry
+        self._clock = clock
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get_or_create(self, cookie: str | None) -> Session:
+        """The session that a cookie names, else a new one."""
+        now = self._clock()
+        session_id = self._verified_id(cookie) if cookie else None
+        session = self._sessions.get(session_id) if session_id else None
+        if session is None:
+            self._drop_idle(now)
+            # A signed id without state is a session of this run that has expired: its id is not used again.
+            session = Session(id=secrets.token_hex(16))
+            self._sessions[session.id] = session
+        session.last_used = now
+        self._sessions.move_to_end(session.id)
+        return session
+
+    def cookie_header(self, session: Session) -> str:
+        """The value of the ``Set-Cookie`` header for a session."""
+        return f"{self.cookie_name}={session.id}.{self._signature(session.id)}; Path=/; HttpOnly; SameSite=Lax"
+
+    def close(self) -> None:
+        """Expire every session."""
+        while self._sessions:
+            self._on_expiry(self._sessions.popitem(last=False)[1])
+
+    def _drop_idle(self, now: float) -> None:
+        while self._sessions:
+            oldest = next(iter(self._sessions.values()))
+            if now - oldest.last_used < self._idle_s:
+                return
+            del self._sessions[oldest.id]
+            self._on_expiry(oldest)
+
+    def _signature(self, session_id: str) -> str:
+        return hmac.new(self._key, session_id.encode(), hashlib.sha256).hexdigest()[:32]
+
+    def _verified_id(self, cookie: str) -> str | None:
+        session_id, _, signature = cookie.rpartition(".")
+        if session_id and hmac.compare_digest(self._signature(session_id).encode(), signature.encode()):
+            return session_id
+        return None
