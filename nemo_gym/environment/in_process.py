@@ -14,8 +14,9 @@ environment variables and whatever else a prepare script changes, it changes in 
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ from nemo_gym.eval.eval_plan import EvalPlan
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+    from nemo_gym.config.config_types import BaseServerConfig
 
 # ---------------------------------------------------------------------------------------------------- planning
 
@@ -134,6 +137,34 @@ def _collated_rows(global_config_dict: DictConfig, output_dir: Path) -> list[dic
     from nemo_gym.environment.collated_files import collate_config
 
     return collate_config(global_config_dict, output_dir=output_dir, keep_rows=True).rows
+
+
+# ------------------------------------------------------------------------------------------------------ serving
+
+
+@contextlib.contextmanager
+def serve_benchmark(
+    benchmark: str,
+    model_type: str = "openai_model",
+    overrides: Mapping[str, Any] | None = None,
+    registry_port: int | None = None,
+) -> Iterator[BaseServerConfig]:
+    """Start the benchmark's servers, and stop them on exit. Yields the registry server a ``TaskRunner`` talks to.
+
+    The benchmark ``NAME[/FLAVOR]`` and the model type are named as in ``gym env start --benchmark NAME --model-type
+    TYPE``; ``overrides`` are those of ``plan_benchmark``, the model's ``policy_base_url``, ``policy_api_key`` and
+    ``policy_model_name`` among them. ``registry_port`` fixes the registry's port, so that another process can know the
+    address before the servers start; without it the engine assigns one.
+
+    Returns once every server and the model endpoint answer. Raises ``ConfigError`` when one does not, when a name,
+    key or port cannot be used, and when no container engine answers. Sets this process's Gym configuration meanwhile,
+    so one process serves one benchmark at a time.
+    """
+    from nemo_gym.environment.serving import serve, serving_config_paths
+
+    paths = serving_config_paths(benchmark, model_type)
+    with serve(paths, _checked_overrides(overrides), registry_port=registry_port) as session:
+        yield session.registry_server
 
 
 # ------------------------------------------------------------------------------------------------ running tasks
