@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import docker.errors
 
@@ -42,14 +42,26 @@ CHANGES = [
     'CMD ["python3"]',
 ]
 # As in Debian's own slim images: no manuals, translations, package lists or caches; later installs too.
-UNWANTED = (
-    "usr/share/doc/*/*", "usr/share/man/*", "usr/share/info/*", "usr/share/locale/*", "usr/share/lintian/*",
-    "usr/share/bash-completion/*", "var/cache/apt/*", "var/cache/debconf/*-old", "var/lib/apt/lists/*",
-    "var/lib/dpkg/*-old", "var/log/*", "tmp/*", "run/*",
-)  # fmt: skip
-LICENCES = "usr/share/doc/*/copyright"
-DPKG_SETTINGS = "".join(f"path-exclude /{path}\n" for path in UNWANTED if path.startswith("usr/share/"))
-DPKG_SETTINGS += f"path-include /{LICENCES}\n"
+DPKG_SETTINGS = """\
+path-exclude /usr/share/doc/*
+path-include /usr/share/doc/*/copyright
+path-exclude /usr/share/man/*
+path-exclude /usr/share/info/*
+path-exclude /usr/share/locale/*
+path-exclude /usr/share/lintian/*
+path-exclude /usr/share/bash-completion/*
+"""
+# Runs inside the new system, so that no link in it can lead out of it.
+TRIM = """
+set -eu
+cd /usr/share
+find doc man info locale lintian bash-completion -mindepth 1 ! -type d ! -path 'doc/*/copyright' -delete
+find doc man info locale lintian bash-completion -mindepth 1 -type d -empty -delete
+rm -rf /var/cache/apt/* /var/cache/debconf/*-old /var/lib/apt/lists/* /var/lib/dpkg/*-old /var/log/* /tmp/* /run/*
+ln -s /usr/bin/python3 /usr/local/bin/python
+# An image without compiled modules takes half a second longer to start any program.
+python3 -m compileall -q -j 0 /usr/lib/python3.*
+"""
 RECIPE = 1
 """Raise when the making of our image changes in a way that the values above do not show."""
 
@@ -93,29 +105,35 @@ def say(text: str) -> None:
 
 def ensure_python_image() -> str:
     """The reference of a Python image that is on the engine when this returns."""
-    engine = ImportingEngine.connect(os.environ)
-    assert isinstance(engine, ImportingEngine)
+    engine = cast(ImportingEngine, ImportingEngine.connect(os.environ))
+    if chosen := os.environ.get("NEMO_GYM_PYTHON_IMAGE"):
+        if not engine.find_image_id(chosen) and (reason := failure_of_pull(engine, chosen)):
+            raise CannotProvideError(
+                f"NEMO_GYM_PYTHON_IMAGE is {chosen}: the engine does not have it, and cannot pull it ({reason}). "
+                "Build or load that image, correct the name, or unset the variable."
+            )
+        return chosen
     if engine.find_image_id(PUBLIC_IMAGE):
         return PUBLIC_IMAGE
     certificates = find_host_certificates()
     content = content_digest(certificates)
     if (engine.find_image_labels(OWN_IMAGE) or {}).get(CONTENT_LABEL) == content:
         return OWN_IMAGE
-    say(f"Pulling {PUBLIC_IMAGE}, the image that server images stand on")
-    if reason := failure_of_pull(engine):
+    if reason := failure_of_pull(engine, PUBLIC_IMAGE):
         say(f"No registry has it here ({reason})")
         build_own_image(engine, certificates, content)
         return OWN_IMAGE
     return PUBLIC_IMAGE
 
 
-def failure_of_pull(engine: DockerEngine) -> str | None:
-    """Pull the public image; None when it is there, else why it is not."""
+def failure_of_pull(engine: DockerEngine, reference: str) -> str | None:
+    """Pull; None when the image is there, else why it is not."""
+    say(f"Pulling {reference}, the image that server images stand on")
     events: queue.Queue[str | NemoGymError | None] = queue.Queue()
 
     def pull() -> None:
         try:
-            for line in engine.pull_image(PUBLIC_IMAGE):
+            for line in engine.pull_image(reference):
                 events.put(line)
             events.put(None)
         except NemoGymError as error:
@@ -132,7 +150,7 @@ def failure_of_pull(engine: DockerEngine) -> str | None:
         if event is None:
             return None
         if isinstance(event, NemoGymError):
-            return re.sub(r"https?://\S+", "its address", str(event).splitlines()[0])
+            return re.sub(r'"?https?://[^\s"]*"?', "its address", str(event).splitlines()[0])
         deadline_s = None
 
 
@@ -175,7 +193,7 @@ def merge_certificates(bundle: str, certificates: list[str]) -> str:
 
 def content_digest(certificates: list[str]) -> str:
     """What the image is made from: suite, packages, what is left out, and the host's own certificates."""
-    parts = [str(RECIPE), SUITE, *PACKAGES, *UNWANTED, *CHANGES, *certificates]
+    parts = [str(RECIPE), SUITE, *PACKAGES, DPKG_SETTINGS, TRIM, *CHANGES, *certificates]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -192,7 +210,6 @@ def build_own_image(engine: ImportingEngine, certificates: list[str], content: s
     root = folder / "root"
     try:
         bootstrap(root, folder / "debootstrap.log")
-        trim(root)
         bundle = root / CA_BUNDLE
         bundle.write_text(merge_certificates(bundle.read_text(encoding="utf-8"), certificates), encoding="utf-8")
         with tar_stream(root) as archive:
@@ -229,8 +246,8 @@ def bootstrap(root: Path, log: Path) -> None:
     if mirror := find_mirror():
         command.append(mirror)
     run(command, log)
-    # Python's own modules: an image without compiled ones takes half a second longer to start anything
-    run(["chroot", str(root), "sh", "-c", "python3 -m compileall -q -j 0 /usr/lib/python3.*"], log)
+    (root / "etc/dpkg/dpkg.cfg.d/nemo-gym").write_text(DPKG_SETTINGS, encoding="ascii")
+    run(["chroot", str(root), "sh", "-c", TRIM], log)
 
 
 def find_mirror() -> str | None:
@@ -244,19 +261,6 @@ def find_mirror() -> str | None:
                 if suite == release.get("VERSION_CODENAME") and component == "main":
                     return site
     return None
-
-
-def trim(root: Path) -> None:
-    (root / "etc/dpkg/dpkg.cfg.d/nemo-gym").write_text(DPKG_SETTINGS, encoding="ascii")
-    licences = set(root.glob(LICENCES))
-    for pattern in UNWANTED:
-        for path in set(root.glob(pattern)) - licences:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-    # The public image has this name too
-    (root / "usr/local/bin/python").symlink_to("/usr/bin/python3")
 
 
 @contextlib.contextmanager
