@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from nemo_gym.config.instances import SERVER_TYPES
+from nemo_gym.config.instances import RESERVED_KEYS, SERVER_TYPES
+from nemo_gym.config.paths import MISSING
 from nemo_gym.config.yaml_files import load_yaml_file
 from nemo_gym.errors import ConfigError
 
@@ -24,7 +25,7 @@ _LISTED = {
 class BenchmarkEntry:
     """A benchmark found under ``benchmarks/``. ``flavors`` are its further config files, named as in NAME/FLAVOR.
 
-    ``problem`` says why its config file could not be read; the other fields are then empty.
+    ``problem`` says why its config file could not be read; description and domain are then empty.
     """
 
     name: str
@@ -67,9 +68,7 @@ def find_model_config(model_type: str, roots: Sequence[Path]) -> Path:
 def _find(folder: str, name: str, roots: Sequence[Path], *, kind: str, command: str) -> Path:
     steps = name.split("/") if isinstance(name, str) else []
     if not steps or any(step in ("", ".", "..") or "\\" in step for step in steps):
-        raise ConfigError(
-            f"A {kind} is named NAME or NAME/FLAVOR; found {name!r}. `{command}` lists what there is."
-        )
+        raise ConfigError(f"A {kind} is named NAME or NAME/FLAVOR; found {name!r}. `{command}` lists what there is.")
     for root in roots:
         base = root.joinpath(folder, *steps)
         for candidate in (base / "config.yaml", base.with_name(base.name + ".yaml")):
@@ -79,7 +78,7 @@ def _find(folder: str, name: str, roots: Sequence[Path], *, kind: str, command: 
 
 
 def _unknown(folder: str, name: str, steps: list[str], roots: Sequence[Path], kind: str, command: str) -> str:
-    names = _names(folder, roots)
+    names = [found for found, _ in _folders(folder, roots)]
     if len(steps) > 1 and steps[0] in names:
         flavors = sorted({f for root in roots for f in _flavors(root / folder / steps[0])})
         near = [f"{steps[0]}/{f}" for f in get_close_matches("/".join(steps[1:]), flavors, n=3, cutoff=0.5)]
@@ -89,9 +88,7 @@ def _unknown(folder: str, name: str, steps: list[str], roots: Sequence[Path], ki
         near = get_close_matches(name, names, n=3, cutoff=0.5)
         message = f"Unknown {kind} {name!r}."
         if not near:
-            message += (
-                f" There is {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}." if names else ""
-            )
+            message += f" There is {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}." if names else ""
         if name.endswith((".yaml", ".yml")):
             message += " A config file is given with --config, a benchmark by its name."
     if near:
@@ -100,9 +97,91 @@ def _unknown(folder: str, name: str, steps: list[str], roots: Sequence[Path], ki
     return f"{message}\nLooked in {looked}. `{command}` lists what there is."
 
 
-def _names(folder: str, roots: Iterable[Path]) -> list[str]:
-    found = {path.parent.name for root in roots for path in (root / folder).glob("*/config.yaml")}
-    return sorted(found)
+def list_benchmarks(roots: Sequence[Path]) -> list[BenchmarkEntry]:
+    """All benchmarks of ``roots`` by name; of two with one name, that of the first root."""
+    servers = {entry.name: entry for entry in list_servers("resources_servers", roots)}
+    return [_benchmark_entry(name, path, servers) for name, path in _folders("benchmarks", roots)]
+
+
+def list_servers(server_type: str, roots: Sequence[Path]) -> list[ServerEntry]:
+    """All server images of one type in ``roots`` by name; of two with one name, that of the first root."""
+    return [_server_entry(name, path, server_type) for name, path in _folders(f"images/{server_type}", roots)]
+
+
+def _folders(folder: str, roots: Sequence[Path]) -> list[tuple[str, Path]]:
+    """Name and config file of each folder below ``folder`` that has a ``config.yaml``."""
+    found: dict[str, Path] = {}
+    for root in roots:
+        for path in (root / folder).glob("*/config.yaml"):
+            found.setdefault(path.parent.name, path)
+    return sorted(found.items())
+
+
+def _benchmark_entry(name: str, path: Path, servers: Mapping[str, ServerEntry]) -> BenchmarkEntry:
+    flavors = tuple(_flavors(path.parent))
+    try:
+        content = load_yaml_file(path)
+    except ConfigError as error:
+        return BenchmarkEntry(name, path, flavors=flavors, problem=str(error))
+    description, domain = "", None
+    named = [servers[found] for found in _named_servers(content) if found in servers]
+    for implementation, settings in _implementations(content, "resources_servers"):
+        description = description or _text(settings.get("description"))
+        domain = domain or _text(settings.get("domain")) or None
+        if implementation in servers:
+            named.insert(0, servers[implementation])
+    for server in named:
+        domain = domain or server.domain
+    description = description or _first_paragraph(path.parent / "README.md")
+    return BenchmarkEntry(name, path, description or (named[0].description if named else ""), domain, flavors)
+
+
+def _server_entry(name: str, path: Path, server_type: str) -> ServerEntry:
+    flavors = tuple(_flavors(path.parent))
+    try:
+        content = load_yaml_file(path)
+    except ConfigError as error:
+        return ServerEntry(name, path, server_type, flavors=flavors, problem=str(error))
+    settings = next((s for i, s in _implementations(content, server_type) if i == name), {})
+    description = _text(settings.get("description")) or _first_paragraph(path.parent / "README.md")
+    return ServerEntry(name, path, server_type, description, _text(settings.get("domain")) or None, flavors)
+
+
+def _implementations(content: Mapping[str, Any], server_type: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Implementation and settings of each server of ``server_type`` that a single file declares."""
+    for name, entry in content.items():
+        node = entry.get(server_type) if isinstance(entry, Mapping) and name not in RESERVED_KEYS else None
+        for implementation, settings in node.items() if isinstance(node, Mapping) else ():
+            yield implementation, settings if isinstance(settings, Mapping) else {}
+
+
+def _named_servers(content: Mapping[str, Any]) -> Iterator[str]:
+    """The resources servers whose folders a file's ``config_paths`` point into."""
+    paths = content.get("config_paths")
+    for path in paths if isinstance(paths, list) else ():
+        parts = Path(path).parts if isinstance(path, str) else ()
+        if "resources_servers" in parts[:-1]:
+            yield parts[parts.index("resources_servers") + 1]
+
+
+def _text(value: Any) -> str:
+    return " ".join(value.split()) if isinstance(value, str) and value != MISSING else ""
+
+
+def _first_paragraph(readme: Path) -> str:
+    """The first lines of prose in a README, as one line; empty without one."""
+    try:
+        lines = readme.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    prose: list[str] = []
+    for line in lines:
+        line = line.strip()
+        if line and not line.startswith(("#", "[![", "![", "<", "```", "---", "===", "|")):
+            prose.append(line)
+        elif prose:
+            break
+    return " ".join(prose)
 
 
 def _flavors(folder: Path) -> list[str]:
@@ -122,8 +201,4 @@ def _is_config(path: Path) -> bool:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    return (
-        text.startswith("config_paths:")
-        or "\nconfig_paths:" in text
-        or any(f"  {t}:" in text for t in SERVER_TYPES)
-    )
+    return text.startswith("config_paths:") or "\nconfig_paths:" in text or any(f"  {t}:" in text for t in SERVER_TYPES)

@@ -30,15 +30,36 @@ POLICY_MODEL = "policy_model"
 POLICY_KEYS = ("policy_base_url", "policy_api_key", "policy_model_name")
 
 # Top-level keys with a meaning of their own; what stands under them is never taken for a server.
-RESERVED_KEYS = frozenset(
-    """
-    config_paths entrypoint default_host head_server disallowed_ports head_server_deps python_version dry_run
-    results_dir cache_dir uv_cache_dir uv_venv_dir port_range_low port_range_high use_absolute_ip
-    skip_venv_if_present hf_token ray_head_node_address nemo_gym_log_dir verbose json query component_name
-    observability_enabled model_call_capture_dir model_endpoint_readiness_timeout_seconds skip_verification
-    skip_verification_reward
-    """.split()
-).union(POLICY_KEYS)
+RESERVED_KEYS = frozenset(POLICY_KEYS) | {
+    "cache_dir",
+    "component_name",
+    "config_paths",
+    "default_host",
+    "disallowed_ports",
+    "dry_run",
+    "entrypoint",
+    "head_server",
+    "head_server_deps",
+    "hf_token",
+    "json",
+    "model_call_capture_dir",
+    "model_endpoint_readiness_timeout_seconds",
+    "nemo_gym_log_dir",
+    "observability_enabled",
+    "port_range_high",
+    "port_range_low",
+    "python_version",
+    "query",
+    "ray_head_node_address",
+    "results_dir",
+    "skip_venv_if_present",
+    "skip_verification",
+    "skip_verification_reward",
+    "use_absolute_ip",
+    "uv_cache_dir",
+    "uv_venv_dir",
+    "verbose",
+}
 
 
 @dataclass(frozen=True)

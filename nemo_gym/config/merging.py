@@ -4,86 +4,103 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-MISSING = "???"
+from nemo_gym.config.paths import ABSENT, MISSING, copy_plain, lookup
+from nemo_gym.errors import ConfigError
 
-_NODE_INTERPOLATION = re.compile(r"\$\{\s*((?:inherit_from|copy)\s*:\s*)?([^${}\s:\[\]]+)\s*\}")
+INHERIT_KEY = "_inherit_from"
+COPY_KEY = "_copy"
+DELETE_KEY = "_delete_key"
+DIRECTIVE_KEYS = frozenset({INHERIT_KEY, COPY_KEY, DELETE_KEY})
+
+_WHOLE_REFERENCE = re.compile(r"\$\{\s*(?:(inherit_from|copy)\s*:\s*)?([^${}\s:]+)\s*\}")
+
+
+@dataclass(frozen=True)
+class Deletions:
+    """The names of a ``_delete_key``; True for those that have been dropped from a lower layer already."""
+
+    names: dict[str, bool] = field(default_factory=dict)
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with ``over`` on top.
+    """``base`` with ``over`` on top: dicts key by key, everything else (lists too) replaced.
 
-    Dicts are merged key by key, everything else (lists too) is replaced. A ``???`` says "to be set" and never
-    replaces a value. Laying keys over a value that is only a reference (``${a.b}``, ``${copy:a.b}``) keeps what
-    is referred to below them.
+    A ``???`` says "to be set" and replaces no value.
     """
-    result = _merge(base, over, base)
-    assert isinstance(result, dict)
+    result: dict[str, Any] = copy_plain(base)
+    for key, value in over.items():
+        below = result.get(key, ABSENT)
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            result[key] = merge(below, value)
+        elif value != MISSING or below is ABSENT or below is None:
+            result[key] = copy_plain(value)
     return result
 
 
-def merge_all(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """``layers`` merged, low to high precedence."""
+def merge_layers(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """``layers`` merged, low to high precedence, as ``merge`` does; directives are left in the result.
+
+    Two kinds of value need what is below them while it is still known. ``_delete_key`` takes keys of lower layers
+    away here and now, and stays in the result (as ``Deletions``) for what a ``_copy`` beside it brings. Keys laid
+    over a value that is nothing but a reference (``${copy:a.b}``, or ``${a.b}`` where that is a dict) are laid
+    over what it refers to.
+    """
     result: dict[str, Any] = {}
     for layer in layers:
-        result = merge(result, layer)
+        result = _lay(result, layer, root=result, path="")
     return result
 
 
-def _merge(base: Any, over: Any, root: Mapping[str, Any]) -> Any:
-    if not isinstance(over, Mapping):
-        return base if over == MISSING and base is not None else copy_plain(over)
-    if isinstance(base, str):
-        base = _reference_as_dict(base, root)
-    if not isinstance(base, Mapping):
-        return copy_plain(over)
-    result = {key: value for key, value in base.items()}
+def _lay(below: Any, over: Mapping[str, Any], root: Mapping[str, Any], path: str) -> dict[str, Any]:
+    if isinstance(below, str):
+        below = _reference_as_dict(below, root)
+    result: dict[str, Any] = dict(below) if isinstance(below, Mapping) else {}
+    skipped: set[str] = {DELETE_KEY}
+    if DELETE_KEY in over:
+        names = dict.fromkeys(_names_to_delete(over[DELETE_KEY], path), False)
+        has_source = any(key in node for node in (result, over) for key in (INHERIT_KEY, COPY_KEY))
+        for name in names:
+            if name in result:
+                del result[name]
+                names[name] = True
+            elif name in over and not has_source:
+                # Nothing below has it: what is meant is the key right beside the directive.
+                skipped.add(name)
+                names[name] = True
+        earlier = result.get(DELETE_KEY, Deletions()).names
+        result[DELETE_KEY] = Deletions({**earlier, **{n: hit or earlier.get(n, False) for n, hit in names.items()}})
     for key, value in over.items():
-        result[key] = _merge(result[key], value, root) if key in result else copy_plain(value)
+        if key not in skipped:
+            result[key] = _lay_value(result.get(key, ABSENT), value, root, f"{path}.{key}" if path else key)
     return result
+
+
+def _lay_value(below: Any, value: Any, root: Mapping[str, Any], path: str) -> Any:
+    if isinstance(value, Mapping):
+        return _lay(below, value, root, path)
+    if isinstance(value, list | tuple):
+        return [_lay_value(ABSENT, item, root, f"{path}[{index}]") for index, item in enumerate(value)]
+    return below if value == MISSING and below is not ABSENT and below is not None else value
+
+
+def _names_to_delete(value: Any, path: str) -> list[str]:
+    names = value.split(",") if isinstance(value, str) else value
+    if names is None:
+        return []
+    if not isinstance(names, list | tuple) or not all(isinstance(n, str) and n.strip() for n in names):
+        at = f"{path}.{DELETE_KEY}" if path else DELETE_KEY
+        raise ConfigError(f'{at} must name keys, as in "x,y" or [x, y]; found {value!r}.')
+    return [name.strip() for name in names]
 
 
 def _reference_as_dict(text: str, root: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """``${copy:a.b}`` as ``{_copy: a.b}``, likewise a plain ``${a.b}`` that points at a dict; None for the rest."""
-    match = _NODE_INTERPOLATION.fullmatch(text.strip())
+    match = _WHOLE_REFERENCE.fullmatch(text.strip())
     if match is None:
         return None
     form, path = match.groups()
     if form is not None:
-        return {"_inherit_from" if form.startswith("inherit") else "_copy": path}
-    if path.startswith("."):
-        return None
-    return {"_copy": path} if isinstance(lookup(root, path.split(".")), Mapping) else None
-
-
-def copy_plain(node: Any) -> Any:
-    """A deep copy of plain containers (tuples become lists)."""
-    if isinstance(node, Mapping):
-        return {key: copy_plain(value) for key, value in node.items()}
-    if isinstance(node, list | tuple):
-        return [copy_plain(value) for value in node]
-    return node
-
-
-class _Absent:
-    """The type of ``ABSENT``, told apart from None, which a config may hold."""
-
-    def __repr__(self) -> str:
-        return "ABSENT"
-
-
-ABSENT = _Absent()
-
-
-def lookup(root: Any, path: Sequence[str]) -> Any:
-    """What stands at ``path`` under ``root`` (numbers step into lists), or ``ABSENT``."""
-    node = root
-    for step in path:
-        if isinstance(node, Mapping) and step in node:
-            node = node[step]
-        elif isinstance(node, list) and step.isdecimal() and int(step) < len(node):
-            node = node[int(step)]
-        else:
-            return ABSENT
-    return node
+        return {INHERIT_KEY if form == "inherit_from" else COPY_KEY: path}
+    return {COPY_KEY: path} if isinstance(lookup(root, path.split(".")), Mapping) else None

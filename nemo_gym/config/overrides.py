@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nemo_gym.config.instances import POLICY_KEYS
 from nemo_gym.config.merging import merge
-from nemo_gym.config.yaml_files import parse_yaml_value
+from nemo_gym.config.yaml_files import parse_yaml_value, parse_yaml_word
 from nemo_gym.errors import ConfigError
 
 _SCALARS = (str, bool, int, float)
@@ -110,29 +111,43 @@ def parse_cli_overrides(arguments: Iterable[str]) -> dict[str, Any]:
     """``key=value``, ``+key=value`` and ``++a.b=c`` as one nested dict; of two for a key, the later wins.
 
     Dots are paths. A value is read as YAML: ``1`` is a number, ``true`` a bool, ``null`` None, ``[a, b]`` a list,
-    ``{a: 1}`` a dict, nothing after ``=`` the empty text.
+    ``{a: 1}`` a dict; nothing after ``=`` is the empty text. A value that is no list, dict or quoted text is one
+    word or sentence as it stands, with colons and ``#`` in it too. Policy keys are always texts.
     """
     result: dict[str, Any] = {}
     for argument in arguments:
-        key, equals, text = argument.partition("=")
-        path = key.removeprefix("++") if key.startswith("++") else key.removeprefix("+")
-        if not equals:
-            raise ConfigError(
-                f"Cannot read the override {key!r}: needed key=value, such as policy_model_name=my-model or "
-                f"++my_server.resources_servers.mcqa.domain=math."
-            )
-        if key.startswith("~"):
-            raise ConfigError(
-                f"Cannot read the override {argument!r}: '~' is not known here. To drop a key, set _delete_key beside "
-                f"it: ++a.b._delete_key=c drops a.b.c."
-            )
-        parts = path.split(".")
-        if not all(parts) or path != path.strip():
-            raise ConfigError(
-                f"Cannot read the override key {path!r}: needed names joined by single dots, such as a.b.c."
-            )
-        value = parse_yaml_value(text, where=f"override {path}") if text else ""
-        for part in reversed(parts):
-            value = {part: value}
-        result = merge(result, value)
+        steps, text = _split_argument(argument)
+        value = _cli_value(text, steps)
+        nested: dict[str, Any] = {steps[-1]: value}
+        for step in reversed(steps[:-1]):
+            nested = {step: nested}
+        result = merge(result, nested)
     return checked_overrides(result)
+
+
+def _split_argument(argument: str) -> tuple[list[str], str]:
+    key, equals, text = argument.partition("=")
+    path = key.removeprefix("+").removeprefix("+")
+    if not equals:
+        raise ConfigError(
+            f"Cannot read the override {argument!r}: needed key=value, such as policy_model_name=my-model, or "
+            f"++a.b=value for a key inside others."
+        )
+    if path.startswith("~"):
+        raise ConfigError(
+            f"Cannot read the override {argument!r}: there is no '~' here. To drop the key a.b, type ++a._delete_key=b."
+        )
+    steps = path.split(".")
+    if not all(steps) or any(step != step.strip() for step in steps):
+        raise ConfigError(f"Cannot read the override key {path!r}: needed names joined by single dots, as in a.b.c.")
+    return steps, text
+
+
+def _cli_value(text: str, steps: list[str]) -> Any:
+    where = f"override {'.'.join(steps)}"
+    stripped = text.strip()
+    if stripped[:1] in ("[", "{", '"', "'"):
+        return parse_yaml_value(stripped, where)
+    if not stripped or (len(steps) == 1 and steps[0] in POLICY_KEYS and stripped not in ("null", "~")):
+        return stripped
+    return parse_yaml_word(stripped)

@@ -14,35 +14,31 @@ from urllib.parse import quote, unquote
 
 MASK = "***"
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # Secret wherever they stand in a key.
-_STRONG = frozenset(
-    (
-        "password passwd passphrase pwd secret secrets credential credentials authorization apikey apikeys "
-        "accesskey secretkey privatekey accesstoken authtoken refreshtoken bearer"
-    ).split(" ")
+_STRONG = _words(
+    """password passwd passphrase pwd secret secrets credential credentials authorization bearer apikey apikeys
+    accesskey secretkey privatekey accesstoken authtoken refreshtoken"""
 )
-# Secret when a key ends with them, unless the word before says that something else is meant.
-_LAST = frozenset({"key", "token"})
+# Secret when a key ends with one of these, unless the word before it says that something else is meant.
 _HARMLESS_BEFORE = {
-    "key": frozenset(
-        (
-            "primary foreign sort partition group cache public unique composite index id row column field dict "
-            "json map metric dataset sample task input output question answer prompt label target image text "
-            "config data lookup routing hash"
-        ).split(" ")
+    "key": _words(
+        """primary foreign sort partition group cache public unique composite index id row column field dict json
+        map metric dataset sample task input output question answer prompt label target image text config data
+        lookup routing hash"""
     ),
-    "token": frozenset(
-        (
-            "eos bos pad unk sep cls mask stop start end think image audio video special first last next per num "
-            "max min n count total prefix suffix begin control newline"
-        ).split(" ")
+    "token": _words(
+        """eos bos pad unk sep cls mask stop start end think image audio video special first last next per num max
+        min n count total prefix suffix begin control newline"""
     ),
 }
-# Plural, they are mostly counts and names: secret only after one of these.
-_PLURAL = frozenset({"keys", "tokens"})
-_SECRET_BEFORE_PLURAL = frozenset(
-    "api access auth bearer refresh private session secret service hf".split(" ")
-)
+# In the plural they mostly count or name things: secret only after one of these.
+_PLURAL = _words("keys tokens")
+_SECRET_BEFORE_PLURAL = _words("api access auth bearer refresh private session secret service hf")
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SCHEME_VALUE = re.compile(r"\b(Bearer|Basic)\s+([A-Za-z0-9._~+/=-]{6,})", re.IGNORECASE)
@@ -64,7 +60,7 @@ def is_secret_key(key: str) -> bool:
     if _STRONG.intersection(words):
         return True
     last, before = words[-1], words[-2] if len(words) > 1 else ""
-    if last in _LAST:
+    if last in _HARMLESS_BEFORE:
         return before not in _HARMLESS_BEFORE[last]
     return last in _PLURAL and before in _SECRET_BEFORE_PLURAL
 

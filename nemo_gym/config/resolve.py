@@ -1,17 +1,41 @@
-"""From config files and overrides to one checked config."""
+"""From config files and overrides to one checked config. ``load_config`` reads; ``resolve_layers`` is pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nemo_gym.config.merging import merge_all
+from nemo_gym.config.directives import expand_directives
+from nemo_gym.config.instances import POLICY_MODEL
+from nemo_gym.config.interpolation import BrokenReference, interpolate
+from nemo_gym.config.merging import merge_layers
 from nemo_gym.config.overrides import checked_overrides
-from nemo_gym.config.sources import find_config_file, load_config_tree, load_env_file, search_roots
+from nemo_gym.config.problems import ConfigFacts, is_tolerated, list_problems
+from nemo_gym.config.sources import (
+    checked_config_paths,
+    find_config_file,
+    load_config_tree,
+    load_env_file,
+    search_roots,
+)
+from nemo_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The content of one source of configuration. ``origin`` names it in messages.
+
+    ``by_caller`` tells ``env.yaml`` and overrides from config files.
+    """
+
+    origin: str
+    content: Mapping[str, Any]
+    by_caller: bool = False
 
 
 def load_config(
@@ -21,19 +45,78 @@ def load_config(
     search_dirs: Iterable[str | Path] = (),
     serving: bool,
 ) -> DictConfig:
-    from omegaconf import OmegaConf
+    """The config that ``config_paths``, ``env.yaml`` and ``overrides`` (low to high precedence) make, checked.
 
+    ``env.yaml`` and the overrides may have ``config_paths`` of their own; those of ``env.yaml`` rank below the
+    ones given here, those of the overrides above. In the result ``config_paths`` holds the absolute paths of all
+    of these entry files, no directive is left, and every interpolation can be resolved.
+
+    With ``serving=False`` (planning, preparing) ``policy_model`` may be undefined and ``???`` may stand under
+    servers and ``policy_*``; so may references to them, which then are ``???`` themselves.
+    """
     given = checked_overrides(overrides)
     roots = search_roots(search_dirs)
-    files = load_config_tree(config_paths, roots)
     env = load_env_file()
-    layers = [content for _, content in files] + ([env[1]] if env else []) + [given]
-    merged = merge_all(layers)
-    merged["config_paths"] = [str(find_config_file(path, roots)) for path in config_paths]
-    return OmegaConf.create(merged)
+    env_origin, env_content = (str(env[0]), env[1]) if env is not None else ("env.yaml", {})
+    entries = [
+        *checked_config_paths(env_content.get("config_paths"), where=env_origin),
+        *config_paths,
+        *checked_config_paths(given.get("config_paths"), where="overrides"),
+    ]
+    layers = [Layer(str(file), content) for file, content in load_config_tree(entries, roots)]
+    layers += [
+        Layer(env_origin, _without_config_paths(env_content), by_caller=True),
+        Layer("overrides", _without_config_paths(given), by_caller=True),
+    ]
+    config = resolve_layers(layers, serving=serving)
+    config["config_paths"] = list(dict.fromkeys(str(find_config_file(path, roots)) for path in entries))
+    return config
+
+
+def _without_config_paths(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in content.items() if key != "config_paths"}
+
+
+def resolve_layers(layers: Sequence[Layer], *, serving: bool) -> DictConfig:
+    """Merge ``layers`` (low to high precedence), carry out their directives, and check the result.
+
+    Pure, apart from ``${oc.env:...}``, which a config uses to ask for an environment variable. All that is wrong
+    is reported in one ``ConfigError``.
+    """
+    merged = merge_layers([layer.content for layer in layers])
+    expanded = expand_directives(
+        merged,
+        caller_layers=[layer.content for layer in layers if layer.by_caller],
+        sketched=() if serving else (POLICY_MODEL,),
+    )
+
+    def tolerated(reference: BrokenReference) -> bool:
+        return is_tolerated(reference, expanded.tree, expanded.sketched, serving=serving)
+
+    interpolated = interpolate(expanded.tree, tolerated)
+    facts = ConfigFacts(
+        tree=expanded.tree,
+        plain=interpolated.plain,
+        broken=interpolated.broken,
+        moved=expanded.moved,
+        sketched=expanded.sketched,
+        serving=serving,
+        origins=[(layer.origin, layer.content) for layer in layers],
+    )
+    problems = list_problems(facts)
+    if len(problems) == 1:
+        raise ConfigError(problems[0])
+    if problems:
+        listed = "\n".join("- " + problem.replace("\n", "\n  ") for problem in problems)
+        raise ConfigError(f"The configuration has {len(problems)} problems:\n{listed}")
+    return interpolated.config
 
 
 def to_plain(config: DictConfig) -> dict[str, Any]:
+    """``config`` as plain dicts, lists and values, interpolations resolved. What is still to be set is ``"???"``."""
     from omegaconf import OmegaConf
 
-    return OmegaConf.to_container(config, resolve=True, throw_on_missing=False)  # type: ignore[return-value]
+    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
+    if not isinstance(plain, dict):
+        raise ConfigError(f"A config is a dict at its top level; found {type(plain).__name__}.")
+    return {str(key): value for key, value in plain.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -52,7 +52,7 @@ def parse_server_instances(config: Mapping[str, Any]) -> list[ServerInstance]:
     Top-level entries that are no servers are passed over; one that was meant as a server and is none, or
     stands under an unknown server type, is a ``ConfigError``.
     """
-    problems = list(iter_entry_problems(config, serving=False))
+    problems = [problem for _, problem in iter_entry_problems(config, sketched=(POLICY_MODEL,))]
     if problems:
         raise ConfigError("\n".join(problems))
     instances = []
@@ -65,17 +65,18 @@ def parse_server_instances(config: Mapping[str, Any]) -> list[ServerInstance]:
     return instances
 
 
-def iter_entry_problems(config: Mapping[str, Any], *, serving: bool) -> Iterator[str]:
-    """What is wrong with each entry that was meant as a server, in sentences.
+def iter_entry_problems(config: Mapping[str, Any], sketched: Container[str]) -> Iterator[tuple[str, str]]:
+    """The name of each entry that was meant as a server and is none yet, with what is wrong, in a sentence.
 
-    Planning takes a ``policy_model`` that is only sketched (overrides of a model whose file is not loaded).
+    Those named in ``sketched`` may lack settings (overrides of a ``policy_model`` whose file is not loaded).
     """
     for name, entry in config.items():
         if looks_like_server(name, entry):
-            yield from _entry_problems(name, entry, serving=serving)
+            for problem in _entry_problems(name, entry, complete=name not in sketched):
+                yield name, problem
 
 
-def _entry_problems(name: str, entry: Mapping[str, Any], *, serving: bool) -> Iterator[str]:
+def _entry_problems(name: str, entry: Mapping[str, Any], *, complete: bool) -> Iterator[str]:
     if not _NAME.fullmatch(name):
         yield (
             f"Server name {name!r}: a server's name becomes its network name, so it takes letters, digits, "
@@ -100,13 +101,13 @@ def _entry_problems(name: str, entry: Mapping[str, Any], *, serving: bool) -> It
             f"Server {name!r} has {_quoted(beside)} beside {types[0]!r}; settings belong one level deeper, under "
             f"{name}.{types[0]}.<implementation>. Check the indentation."
         )
-    yield from _implementation_problems(name, types[0], entry[types[0]], serving=serving)
+    yield from _implementation_problems(name, types[0], entry[types[0]], complete=complete)
 
 
-def _implementation_problems(name: str, server_type: str, node: Any, *, serving: bool) -> Iterator[str]:
+def _implementation_problems(name: str, server_type: str, node: Any, *, complete: bool) -> Iterator[str]:
     path = f"{name}.{server_type}"
     if not isinstance(node, Mapping) or not node:
-        found = "nothing" if not node else f"{type(node).__name__} {node!r}"
+        found = "nothing" if not node else f"a {type(node).__name__}"
         yield f"Server {name!r}: {path} needs one implementation with its settings; found {found}."
         return
     if len(node) > 1:
@@ -118,10 +119,10 @@ def _implementation_problems(name: str, server_type: str, node: Any, *, serving:
     implementation, settings = next(iter(node.items()))
     path = f"{path}.{implementation}"
     if not isinstance(settings, Mapping):
-        found = "nothing" if settings is None else f"{type(settings).__name__} {settings!r}"
+        found = "nothing" if settings is None else f"a {type(settings).__name__}"
         yield f"Server {name!r}: {path} needs its settings (at least `entrypoint: app.py`); found {found}."
         return
-    if serving or name != POLICY_MODEL:
+    if complete:
         yield from _settings_problems(name, server_type, path, settings)
 
 
@@ -131,9 +132,7 @@ def _settings_problems(name: str, server_type: str, path: str, settings: Mapping
         found = "it is missing" if "entrypoint" not in settings else f"found {entrypoint!r}"
         yield f"Server {name!r}: {path}.entrypoint must name the file to run, such as app.py; {found}."
     port = settings.get("port")
-    if port not in (None, _MISSING) and (
-        isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536
-    ):
+    if port not in (None, _MISSING) and (isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536):
         yield f"Server {name!r}: {path}.port must be a number from 1 to 65535; found {port!r}."
     host = settings.get("host")
     if host is not None and not isinstance(host, str):

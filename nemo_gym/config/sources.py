@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,7 @@ def install_root() -> Path:
     data inside the installed package.
     """
     checkout = _PACKAGE.parent
-    if (checkout / "pyproject.toml").is_file() and all(
-        (checkout / d).is_dir() for d in ("images", "benchmarks")
-    ):
+    if (checkout / "pyproject.toml").is_file() and all((checkout / d).is_dir() for d in ("images", "benchmarks")):
         return checkout
     return _PACKAGE / "_data"
 
@@ -47,9 +46,7 @@ def search_roots(search_dirs: Iterable[str | Path] = ()) -> list[Path]:
     for given in search_dirs:
         folder = Path(given).expanduser()
         if not folder.is_dir():
-            raise ConfigError(
-                f"Search directory {str(given)!r} is not a folder (looked at {folder.absolute()})."
-            )
+            raise ConfigError(f"Search directory {str(given)!r} is not a folder (looked at {folder.absolute()}).")
         candidates.append(folder)
     candidates += [*_working_directory(), install_root()]
     return list(dict.fromkeys(folder.resolve() for folder in candidates))
@@ -107,7 +104,7 @@ def _nearest_path(wanted: Path, places: Sequence[Path]) -> str | None:
         if existing is None:
             continue
         rest = place.relative_to(existing).parts
-        for name in get_close_matches(rest[0], sorted(os.listdir(existing)), n=3, cutoff=0.6):
+        for name in get_close_matches(rest[0], sorted(child.name for child in existing.iterdir()), n=3, cutoff=0.6):
             candidate = existing.joinpath(name, *rest[1:])
             if candidate.is_file():
                 depth = len(wanted.parts) - len(rest)
@@ -115,51 +112,48 @@ def _nearest_path(wanted: Path, places: Sequence[Path]) -> str | None:
     return None
 
 
-def load_config_tree(
-    config_paths: Sequence[str | Path], roots: Sequence[Path]
-) -> list[tuple[Path, dict[str, Any]]]:
+def load_config_tree(config_paths: Sequence[str | Path], roots: Sequence[Path]) -> list[tuple[Path, dict[str, Any]]]:
     """The files named and everything they pull in through ``config_paths``, from low to high precedence.
 
     A file stands above all it pulls in; of siblings the later stands above the earlier and all that one pulled
-    in. A file pulled in several times stands once, at its highest place. The dicts come without ``config_paths``.
+    in. A file pulled in several times stands once, at its highest place. A circle is a ``ConfigError``. The
+    contents come without ``config_paths``.
     """
-    tree: dict[Path, dict[str, Any]] = {}
-    loaded: dict[Path, dict[str, Any]] = {}
+    files: dict[Path, dict[str, Any]] = {}
+    contents: dict[Path, dict[str, Any]] = {}
     for path in config_paths:
-        _add(find_config_file(path, roots), roots, tree, loaded, chain=())
-    return list(tree.items())
+        _add(find_config_file(path, roots), roots, files, contents, chain=())
+    return list(files.items())
 
 
 def _add(
     file: Path,
     roots: Sequence[Path],
-    tree: dict[Path, dict[str, Any]],
-    loaded: dict[Path, dict[str, Any]],
+    files: dict[Path, dict[str, Any]],
+    contents: dict[Path, dict[str, Any]],
     chain: tuple[Path, ...],
 ) -> None:
     if file in chain:
         circle = [*chain[chain.index(file) :], file]
         raise ConfigError(
             "These config files pull one another in, in a circle:\n"
-            + "\n".join(f"  {a}\n    config_paths -> {b}" for a, b in zip(circle, circle[1:], strict=False))
+            + "\n".join(f"  {a}\n    config_paths -> {b}" for a, b in pairwise(circle))
             + "\nTake one of these entries out of its file's config_paths."
         )
-    if file not in loaded:
-        loaded[file] = load_yaml_file(file)
-    content = dict(loaded[file])
+    if file not in contents:
+        contents[file] = load_yaml_file(file)
+    content = dict(contents[file])
     for path in checked_config_paths(content.pop("config_paths", None), where=str(file)):
-        _add(find_config_file(path, roots, wanted_by=str(file)), roots, tree, loaded, (*chain, file))
-    tree.pop(file, None)
-    tree[file] = content
+        _add(find_config_file(path, roots, wanted_by=str(file)), roots, files, contents, (*chain, file))
+    files.pop(file, None)
+    files[file] = content
 
 
 def checked_config_paths(value: Any, where: str) -> list[str]:
     """The entries of a ``config_paths`` value; None is none."""
     if value is None:
         return []
-    if not isinstance(value, list | tuple) or not all(
-        isinstance(item, str | Path) and str(item) for item in value
-    ):
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str | Path) and str(item) for item in value):
         raise ConfigError(
             f"{where}: config_paths must be a list of paths, such as [benchmarks/x/config.yaml]; found {value!r}."
         )

@@ -1,7 +1,12 @@
-"""Reading YAML: bytes to plain dicts, with file, line and column in every refusal."""
+"""Reading YAML: bytes to plain dicts, with file, line and column in every refusal.
+
+Configs are YAML as people mean it, in five places stricter or plainer than PyYAML's default: a key is the text as
+written (``1``, ``on``), and stands once; ``1e-5`` is a number; dates, ``010`` and ``1:30`` are texts.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -10,53 +15,48 @@ import yaml
 
 from nemo_gym.errors import ConfigError
 
+_TAG = "tag:yaml.org,2002:"
 _BASE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FLOAT = re.compile(
-    r"""[-+]?(?:\d[\d_]*)\.[\d_]*(?:[eE][-+]?\d+)?|[-+]?\d[\d_]*[eE][-+]?\d+|[-+]?\.\d[\d_]*(?:[eE][-+]?\d+)?
-    |[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)""",
+    r"""(?:[-+]?(?:\d[\d_]*\.[\d_]*|\.\d[\d_]*)(?:[eE][-+]?\d+)?|[-+]?\d[\d_]*[eE][-+]?\d+
+    |[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z""",
     re.VERBOSE,
 )
+_INT = re.compile(r"(?:[-+]?(?:0|[1-9][\d_]*)|[-+]?0x[\da-fA-F_]+|[-+]?0b[01_]+)\Z")
 
 
 class _ConfigLoader(_BASE):  # type: ignore[misc]
-    """YAML as configs use it: keys are the text as written, each once; 1e-5 is a number; dates stay text."""
+    """PyYAML's safe loader with the rules of this module."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML reads it from the class
+    yaml_implicit_resolvers = {  # noqa: RUF012 - where PyYAML looks for it
         first: [
-            pair
-            for pair in pairs
-            if pair[0] not in ("tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
+            (tag, pattern) for tag, pattern in pairs if tag not in (_TAG + "float", _TAG + "int", _TAG + "timestamp")
         ]
         for first, pairs in _BASE.yaml_implicit_resolvers.items()
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
-        _refuse_repeated_keys(node)
+        _check_keys(node)
         self.flatten_mapping(node)
         return {key.value: self.construct_object(value, deep=deep) for key, value in node.value}
 
 
-_ConfigLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(f"^(?:{_FLOAT.pattern})$", re.VERBOSE), list("-+0123456789.")
-)
+_ConfigLoader.add_implicit_resolver(_TAG + "int", _INT, list("-+0123456789"))
+_ConfigLoader.add_implicit_resolver(_TAG + "float", _FLOAT, list("-+0123456789."))
 
 
-def _refuse_repeated_keys(node: yaml.MappingNode) -> None:
-    seen: dict[str, Any] = {}
+def _check_keys(node: yaml.MappingNode) -> None:
+    first_line: dict[str, int] = {}
     for key, _ in node.value:
+        mark = key.start_mark
         if not isinstance(key, yaml.ScalarNode):
-            raise yaml.constructor.ConstructorError(
-                None, None, "a key must be plain text, not a list or a dict", key.start_mark
-            )
-        if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
-            first = seen[key.value].start_mark.line + 1
-            raise yaml.constructor.ConstructorError(
-                None,
-                None,
-                f"the key {key.value!r} stands here a second time (first on line {first})",
-                key.start_mark,
-            )
-        seen[key.value] = key
+            raise yaml.MarkedYAMLError(problem="a key must be a text, not a list or a dict", problem_mark=mark)
+        if key.tag == _TAG + "merge":
+            continue
+        if key.value in first_line:
+            problem = f"the key {key.value!r} stands here again (first on line {first_line[key.value]})"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+        first_line[key.value] = mark.line + 1
 
 
 def load_yaml_file(path: Path) -> dict[str, Any]:
@@ -70,16 +70,7 @@ def load_yaml_file(path: Path) -> dict[str, Any]:
 
 def parse_yaml_dict(data: bytes | str, where: str) -> dict[str, Any]:
     """The dict that YAML ``data`` holds; ``where`` names it in errors."""
-    if isinstance(data, bytes):
-        try:
-            data = data.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            line = data.count(b"\n", 0, error.start) + 1
-            raise ConfigError(
-                f"{where}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8. Config files are UTF-8 text; "
-                f"save the file in that encoding."
-            ) from error
-    value = parse_yaml_value(data, where)
+    value = parse_yaml_value(_decoded(data, where) if isinstance(data, bytes) else data, where)
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -88,17 +79,66 @@ def parse_yaml_dict(data: bytes | str, where: str) -> dict[str, Any]:
     return value
 
 
-def parse_yaml_value(text: str, where: str) -> Any:
-    """The value that YAML ``text`` holds."""
+def _decoded(data: bytes, where: str) -> str:
     try:
-        return yaml.load(text, Loader=_ConfigLoader)  # noqa: S506 - a safe loader
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line_start = data.rfind(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"{where}, line {data.count(b'%c' % 10, 0, error.start) + 1}, column {error.start - line_start + 1}: "
+            f"byte 0x{data[error.start]:02x} is not UTF-8. Config files are UTF-8 text: save it in that encoding."
+        ) from error
+
+
+def parse_yaml_value(text: str, where: str) -> Any:
+    """The value that YAML ``text`` holds: dicts, lists, texts, finite numbers, true, false and null."""
+    try:
+        value = yaml.load(text, Loader=_ConfigLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        problem = error.problem or str(error)
         context = f" ({error.context})" if error.context else ""
-        raise ConfigError(f"{where}{place}: cannot read this as YAML: {problem}{context}.") from error
+        raise ConfigError(f"{where}{place}: not valid YAML: {error.problem or error}{context}.") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: cannot read this as YAML: {error}.") from error
+        raise ConfigError(f"{where}: not valid YAML: {_one_line(error)}.") from error
     except RecursionError as error:
         raise ConfigError(f"{where}: nested too deeply to be read.") from error
+    except ValueError as error:
+        raise ConfigError(f"{where}: not valid YAML: {_one_line(error)}.") from error
+    _check_values(value, where, path="", ancestors=())
+    return value
+
+
+def parse_yaml_word(text: str) -> Any:
+    """What YAML takes ``text`` for where it stands alone without quotes: a number, true, false, null or a text."""
+    loader = _ConfigLoader("")
+    try:
+        tag = loader.resolve(yaml.ScalarNode, text, (True, False))
+        value = loader.construct_object(yaml.ScalarNode(tag, text))
+    except ValueError:  # looks like a number and is none, such as 0x_
+        return text
+    finally:
+        loader.dispose()
+    return text if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _check_values(node: Any, where: str, path: str, ancestors: tuple[int, ...]) -> None:
+    """Refuse what YAML can spell but no server can be sent: JSON has neither sets, bytes, NaN nor circles."""
+    if isinstance(node, dict | list):
+        if id(node) in ancestors:
+            raise ConfigError(f"{where}: {path or 'the top level'} contains itself, through an anchor and its alias.")
+        items = node.items() if isinstance(node, dict) else enumerate(node)
+        for key, value in items:
+            step = f"[{key}]" if isinstance(node, list) else f".{key}" if path else str(key)
+            _check_values(value, where, path + step, (*ancestors, id(node)))
+    elif isinstance(node, float) and not math.isfinite(node):
+        raise ConfigError(f"{where}: {path} is {node}; needed: a finite number, or null. (Servers get JSON.)")
+    elif node is not None and not isinstance(node, str | bool | int | float):
+        raise ConfigError(
+            f"{where}: {path} is a {type(node).__name__}; a config holds dicts, lists, texts, numbers, true, false "
+            f"and null."
+        )
