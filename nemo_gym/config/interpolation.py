@@ -75,8 +75,8 @@ def _malformed(tree: Mapping[str, Any]) -> Iterator[BrokenReference]:
             try:
                 OmegaConf.create({"value": value})
             except GrammarParseError as error:
-                problem = f"{_first_line(error)}; to write the characters ${{ themselves, write \\${{"
-                yield BrokenReference(path, problem=f"cannot be read: {problem}")
+                problem = f"cannot be read as ${{...}}: {_first_line(error)}. For the characters ${{, write \\${{"
+                yield BrokenReference(path, problem=problem)
 
 
 def _failing(raw: Any, node: Any, path: Path = ()) -> dict[Path, Exception]:
@@ -100,13 +100,14 @@ def _failing(raw: Any, node: Any, path: Path = ()) -> dict[Path, Exception]:
 
 
 def _causes(tree: Mapping[str, Any], failed: Mapping[Path, Exception]) -> Iterator[BrokenReference]:
+    targets = {holder: set(_targets(holder, lookup(tree, holder))) for holder in failed}
+    causes = {holder: list(_own_causes(tree, holder, lookup(tree, holder))) for holder in failed}
+    # What fails only because something that it refers to fails is told there.
+    told = {holder for holder in failed if causes[holder]}
+    while more := {holder for holder in failed if holder not in told and targets[holder] & told}:
+        told |= more
     for holder, error in failed.items():
-        text = lookup(tree, holder)
-        found = list(_own_causes(tree, holder, text))
-        yield from found
-        # What fails only because something that it refers to fails is told there.
-        if not found and not any(target in failed for target in _targets(holder, text)):
-            yield _cause_from_message(tree, holder, error)
+        yield from causes[holder] if holder in told else [_cause_from_message(tree, holder, error)]
 
 
 def _own_causes(tree: Mapping[str, Any], holder: Path, text: str) -> Iterator[BrokenReference]:

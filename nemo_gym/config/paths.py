@@ -61,17 +61,16 @@ def join(path: Sequence[str]) -> str:
     return text or "the top level"
 
 
-def how_to_set(path: Path, root: Any = None, value: str = "...") -> str:
+def how_to_set(path: Path, root: Any = None, value: str = "VALUE") -> str:
     """Both spellings that set ``path``: in the dict of overrides, and on the command line.
 
     Inside a list of ``root`` there is no path to an element: the whole list is set.
     """
-    shown = value
     for depth in range(len(path)):
         if isinstance(lookup(root, path[:depth]), list):
-            path, shown = path[:depth], "[...]"
+            path, value = path[:depth], "[...]"
             break
     if any("." in step for step in path):
-        return "in a config file, as its path has a key with a dot in it"
-    nested = "".join(f'{{"{step}": ' for step in path) + (f'"{shown}"' if shown == value else shown) + "}" * len(path)
-    return f"overrides={nested}  or  ++{'.'.join(path)}={shown}"
+        return "a config file (its path has a key with a dot in it)"
+    nested = "".join(f'{{"{step}": ' for step in path) + value + "}" * len(path)
+    return f"overrides={nested} in Python, or ++{'.'.join(path)}={value} on the command line"

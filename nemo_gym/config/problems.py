@@ -20,9 +20,9 @@ from nemo_gym.config.paths import ABSENT, MISSING, Path, how_to_set, iter_leaves
 from nemo_gym.config.server_entries import iter_entry_problems, looks_like_server, server_type_of
 
 _POLICY_OPTIONS = {
-    "policy_base_url": "--model-url URL",
-    "policy_api_key": "--model-api-key KEY",
-    "policy_model_name": "--model NAME",
+    "policy_base_url": ("--model-url", "URL"),
+    "policy_api_key": ("--model-api-key", "KEY"),
+    "policy_model_name": ("--model", "NAME"),
 }
 
 
@@ -107,7 +107,12 @@ def _meant_server(name: str, facts: ConfigFacts) -> str:
 
 def _missing_values(facts: ConfigFacts) -> Iterator[str]:
     """Every ``???`` that must have a value by now, in one problem."""
-    missing = [path for path, value in iter_leaves(facts.tree) if value == MISSING and _must_be_set(path, facts)]
+    needed = {reference.target for reference in facts.broken if reference.to_be_set}
+    missing = [
+        path
+        for path, value in iter_leaves(facts.tree)
+        if value == MISSING and _must_be_set(path, facts, needed_by_other=path in needed)
+    ]
     if not missing:
         return
     noun = "A value is" if len(missing) == 1 else f"{len(missing)} values are"
@@ -117,12 +122,14 @@ def _missing_values(facts: ConfigFacts) -> Iterator[str]:
     yield "\n".join(lines)
 
 
-def _must_be_set(path: Path, facts: ConfigFacts) -> bool:
+def _must_be_set(path: Path, facts: ConfigFacts, *, needed_by_other: bool) -> bool:
     root = path[0]
-    if facts.serving:
-        # A policy key matters only to what refers to it; that is told with the reference.
-        return not (root.startswith("policy_") and root != POLICY_MODEL)
-    return not _may_be_open(root, facts.tree)
+    if root in POLICY_KEYS:
+        return False  # told by _policy_keys
+    if not facts.serving:
+        return not _may_be_open(root, facts.tree) and root not in facts.sketched
+    # A policy_* value matters only to what refers to it.
+    return needed_by_other or not root.startswith("policy_") or looks_like_server(root, facts.tree[root])
 
 
 def _policy_keys(facts: ConfigFacts) -> Iterator[str]:
@@ -140,7 +147,8 @@ def _policy_keys(facts: ConfigFacts) -> Iterator[str]:
 
 
 def _policy_spellings(key: str) -> str:
-    return f"{_POLICY_OPTIONS[key]}, {how_to_set((key,))}, or `{key}: ...` in env.yaml"
+    option, value = _POLICY_OPTIONS[key]
+    return f"{how_to_set((key,), value=value)} (there also {option} {value}), or as `{key}: {value}` in env.yaml"
 
 
 def _unusable(key: str, value: Any) -> str:

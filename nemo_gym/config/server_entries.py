@@ -85,7 +85,7 @@ def _entry_problems(name: str, entry: Mapping[str, Any], *, complete: bool) -> I
     types = [key for key in entry if key in SERVER_TYPES]
     foreign = _foreign_type(entry)
     if foreign is not None:
-        near = get_close_matches(foreign, SERVER_TYPES, n=1, cutoff=0.6)
+        near = get_close_matches(foreign, SERVER_TYPES, n=1, cutoff=0.75)
         meant = f" Did you mean {near[0]!r}?" if near else ""
         yield (
             f"Server {name!r} stands under the unknown server type {foreign!r}.{meant} "

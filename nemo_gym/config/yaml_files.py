@@ -22,7 +22,7 @@ _FLOAT = re.compile(
     |[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z""",
     re.VERBOSE,
 )
-_INT = re.compile(r"(?:[-+]?(?:0|[1-9][\d_]*)|[-+]?0x[\da-fA-F_]+|[-+]?0b[01_]+)\Z")
+_INT = re.compile(r"(?:[-+]?(?:0|[1-9][\d_]*)|[-+]?0x[\da-fA-F][\da-fA-F_]*|[-+]?0b[01][01_]*)\Z")
 
 
 class _ConfigLoader(_BASE):  # type: ignore[misc]
@@ -34,6 +34,12 @@ class _ConfigLoader(_BASE):  # type: ignore[misc]
         ]
         for first, pairs in _BASE.yaml_implicit_resolvers.items()
     }
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except ValueError as error:  # a text that an explicit tag calls a number
+            raise yaml.MarkedYAMLError(problem=str(error), problem_mark=node.start_mark) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
         _check_keys(node)
@@ -98,13 +104,17 @@ def parse_yaml_value(text: str, where: str) -> Any:
         mark = error.problem_mark or error.context_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
         context = f" ({error.context})" if error.context else ""
-        raise ConfigError(f"{where}{place}: not valid YAML: {error.problem or error}{context}.") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: not valid YAML: {_one_line(error)}.") from error
+        hint = _quoting_hint(text, mark.line) if mark is not None else ""
+        raise ConfigError(f"{where}{place}: not valid YAML: {error.problem or error}{context}.{hint}") from error
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        column = error.position - before.rfind("\n")
+        raise ConfigError(
+            f"{where}, line {before.count(chr(10)) + 1}, column {column}: not valid YAML: a text file has no "
+            f"character {text[error.position : error.position + 1]!a}."
+        ) from error
     except RecursionError as error:
         raise ConfigError(f"{where}: nested too deeply to be read.") from error
-    except ValueError as error:
-        raise ConfigError(f"{where}: not valid YAML: {_one_line(error)}.") from error
     _check_values(value, where, path="", ancestors=())
     return value
 
@@ -122,8 +132,41 @@ def parse_yaml_word(text: str) -> Any:
     return text if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+class _ConfigDumper(yaml.SafeDumper):
+    """Quotes every text that this loader or PyYAML's own would take for something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_ConfigDumper.add_implicit_resolver(_TAG + "int", _INT, list("-+0123456789"))
+_ConfigDumper.add_implicit_resolver(_TAG + "float", _FLOAT, list("-+0123456789."))
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    # The emitter writes these line ends as they are, and the reader folds them into blanks, unless escaped.
+    style = '"' if any(sign in text for sign in "\x85\u2028\u2029") else None
+    return dumper.represent_scalar(_TAG + "str", text, style=style)
+
+
+_ConfigDumper.add_representer(str, _represent_text)
+
+
+def dump_yaml(value: Any) -> str:
+    """``value`` as YAML that reads back as the same, here and with other YAML readers; keys keep their order."""
+    return yaml.dump(value, Dumper=_ConfigDumper, sort_keys=False, allow_unicode=True, width=110)
+
+
+def _quoting_hint(text: str, line_number: int) -> str:
+    """What helps with the two things that configs have and YAML takes for its own syntax inside braces."""
+    lines = text.splitlines()
+    line = lines[line_number] if line_number < len(lines) else ""
+    if line.lstrip(" ").startswith("\t"):
+        return " YAML is indented with spaces, not tabs."
+    found = next((sign for sign in ("???", "${") if sign in line), None)
+    if found is None or not re.search(r"[{\[]", line.replace("${", "")):
+        return ""
+    return f" Inside braces or brackets put {'${...}' if found == '${' else found} in quotes."
 
 
 def _check_values(node: Any, where: str, path: str, ancestors: tuple[int, ...]) -> None:
