@@ -1,20 +1,232 @@
-"""stub"""
-from __future__ import annotations
-from typing import Any
-from pathlib import Path
-from nemo_gym.environment.benchmarks import gym_relative_path, find_datasets, get_benchmark
-from nemo_gym.environment.collated_files import plain_config
+"""Prepare the data sets of a resolved config by running their prepare scripts, and plan a benchmark.
 
-def prepare_for_plan(config: Any) -> dict[str, Any]:
-    import importlib.util
-    plain = plain_config(config)
-    b = get_benchmark(plain)
-    if b.script_file:
-        spec = importlib.util.spec_from_file_location("prep", b.script_file)
-        m = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(m)
-        p = b.data_file.with_name("." + b.data_file.name + ".partial")
-        p.parent.mkdir(parents=True, exist_ok=True)
-        m.prepare(output_path=p)
-        p.replace(b.data_file)
-    return plain
+``gym eval prepare`` and ``gym eval plan`` stand on this module, and so do callers that hold a resolved config in
+Python.
+
+A prepare script is a Python file with a function ``prepare`` that writes the data set's rows, one JSON object a
+line, and returns the path of the file it wrote. It may take
+
+- ``output_path``: where to write. What is written there takes the place of the configured ``jsonl_fpath`` once
+  ``prepare`` has returned it, so a failure half-way changes nothing. A script without this parameter must write
+  to the configured path itself, and gets the same protection at the price of moving the earlier file aside;
+- any other parameters, which are given with ``prepare_script_args``.
+
+It may also define ``is_prepared_data_current(path) -> bool``, which is asked before a prepared file is reused.
+From this package a script imports ``nemo_gym.environment.downloads`` and, for the caller's configuration,
+``nemo_gym.config.process_config.get_process_config``. It runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, ValidationError, field_validator
+
+from nemo_gym.config.config_types import BaseNeMoGymCLIConfig
+from nemo_gym.config.process_config import get_process_config, process_config
+from nemo_gym.environment.benchmarks import (
+    BenchmarkConfig,
+    find_datasets,
+    get_benchmark,
+    gym_relative_path,
+    validation_message,
+)
+from nemo_gym.environment.collated_files import collate_config, plain_config, plan_of
+from nemo_gym.environment.data_lock import clear_leftovers, exclusive, lock_file
+from nemo_gym.environment.downloads import cache_dir
+from nemo_gym.environment.preparation_failure import PreparationFailedError
+from nemo_gym.environment.prepare_environment import (
+    _install_prepare_dependencies,
+    _prepare_environment,
+    dependency_folder,
+    script_module,
+)
+from nemo_gym.environment.prepare_process import (
+    DEFAULT_TIMEOUT_S,
+    PrepareRun,
+    _prepare_json_default,
+    _run_isolated_prepare,
+    current_run,
+    end_process,
+    prepare_run,
+)
+from nemo_gym.environment.prepare_script import find_faults, inspect_script
+from nemo_gym.errors import ConfigError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from nemo_gym.eval.eval_plan import EvalPlan
+
+__all__ = [
+    "PreparationFailedError",
+    "PrepareBenchmarkConfig",
+    "_install_prepare_dependencies",
+    "_multiprocess_benchmark_prepare_fn",
+    "_prepare_environment",
+    "_prepare_json_default",
+    "_run_isolated_prepare",
+    "datasets_to_prepare",
+    "gym_relative_path",
+    "plan_for_config",
+    "prepare_benchmark",
+    "prepare_datasets",
+]
+
+logger = logging.getLogger(__name__)
+
+
+class PrepareBenchmarkConfig(BaseNeMoGymCLIConfig):
+    """Prepare benchmark data by running the benchmark's ``prepare.py``.
+
+    The benchmark is the one of a ``config_paths`` entry that points to a ``benchmarks/*/config.yaml``::
+
+        gym eval prepare --benchmark gsm8k
+
+    With ``use_cached_prepared_benchmarks=true`` a prepared file that exists is reused, unless the script's own
+    ``is_prepared_data_current`` says that it is out of date. ``prepare_script_args`` go to the script's
+    ``prepare``. ``num_prepare_benchmark_processes`` data sets are prepared at a time. ``uv_venv_dir`` holds the
+    environments of scripts with a locked project. A script that has not ended after ``prepare_timeout_s`` is
+    ended (null: never).
+    """
+
+    num_prepare_benchmark_processes: int = Field(default=1, ge=1)
+    prepare_script_args: dict[str, Any] = Field(default_factory=dict)
+    use_cached_prepared_benchmarks: bool = False
+    uv_venv_dir: Path = Field(default_factory=lambda: cache_dir() / "venvs")
+    prepare_timeout_s: float | None = Field(default=DEFAULT_TIMEOUT_S, gt=0)
+
+    @field_validator("uv_venv_dir")
+    @classmethod
+    def _expand(cls, value: Path) -> Path:
+        return value.expanduser()
+
+
+def parse_prepare_config(config: DictConfig | Mapping[str, Any]) -> PrepareBenchmarkConfig:
+    """What the config says about preparing."""
+    try:
+        return PrepareBenchmarkConfig.model_validate(plain_config(config))
+    except ValidationError as error:
+        raise ConfigError(validation_message("The config", error)) from None
+
+
+def datasets_to_prepare(global_config_dict: DictConfig) -> list[BenchmarkConfig]:
+    """Every data set the config prepares: benchmark data sets, and others that have a ``prepare_script``."""
+    datasets = find_datasets(plain_config(global_config_dict))
+    return [dataset for dataset in datasets if dataset.is_benchmark or dataset.dataset.prepare_script]
+
+
+def plan_for_config(
+    global_config_dict: DictConfig,
+    prepare_config: PrepareBenchmarkConfig,
+    task_ids: Sequence[str] | None = None,
+) -> EvalPlan:
+    """Prepare the one benchmark a resolved config declares, and build its plan (as ``gym eval plan`` does)."""
+    prepare_benchmark(global_config_dict, prepare_config)
+    plain = plain_config(global_config_dict)
+    return plan_of(plain, collate_config(plain, task_ids=task_ids))
+
+
+def prepare_benchmark(global_config_dict: DictConfig, prepare_config: PrepareBenchmarkConfig | None = None) -> None:
+    """Prepare the one benchmark the config declares; its script sees the config as its Gym configuration."""
+    benchmark = get_benchmark(plain_config(global_config_dict))
+    with process_config(global_config_dict):
+        prepare_datasets([benchmark], prepare_config or parse_prepare_config(global_config_dict))
+
+
+def prepare_datasets(datasets: Sequence[BenchmarkConfig], prepare_benchmark_config: PrepareBenchmarkConfig) -> None:
+    """Run each data set's prepare script, after validating all of them.
+
+    The scripts see the Gym configuration in force (``get_process_config``). When one fails, those that have not
+    begun are left out, those that have are let end, and the first failure is raised.
+    """
+    args = prepare_benchmark_config.prepare_script_args
+    faults = [f"{dataset.name}: {fault}" for dataset in datasets for fault in _faults(dataset, args)]
+    faults += _shared_outputs(datasets)
+    if faults:
+        raise ConfigError("Nothing was prepared:\n" + "\n".join(f"- {fault}" for fault in faults))
+    config = get_process_config()
+    work = [(dataset, prepare_benchmark_config, config) for dataset in datasets if dataset.dataset.prepare_script]
+    if prepare_benchmark_config.num_prepare_benchmark_processes == 1 or len(work) == 1:
+        for item in work:
+            _multiprocess_benchmark_prepare_fn(item)
+        return
+    runs = [PrepareRun() for _ in work]
+    with ThreadPoolExecutor(prepare_benchmark_config.num_prepare_benchmark_processes) as pool:
+        futures = []
+        for item, run in zip(work, runs, strict=True):
+            with prepare_run(run):
+                futures.append(pool.submit(contextvars.copy_context().run, _multiprocess_benchmark_prepare_fn, item))
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        except BaseException:
+            # Interrupted: the threads end when their scripts do.
+            for run in runs:
+                for process in list(run.processes):
+                    end_process(process)
+            raise
+        finally:
+            for future in futures:
+                future.cancel()
+    for future in futures:
+        if not future.cancelled():
+            future.result()
+
+
+def _multiprocess_benchmark_prepare_fn(args: tuple[BenchmarkConfig, PrepareBenchmarkConfig, Any]) -> None:
+    """Prepare one data set, unless its prepared file may be reused; others that want the same file wait."""
+    dataset, prepare_config, config = args
+    data_file = dataset.data_file
+    script = dataset.script_file
+    if script is None:
+        return
+    run = current_run() or PrepareRun()
+    folder = dependency_folder(dataset)
+    run.script, run.root, run.cache = script, dataset.root, dataset.cache_dir
+    run.search_path = [str(folder)] if folder is not None else []
+    run.timeout_s = prepare_config.prepare_timeout_s
+    module = script_module(dataset)
+    with exclusive(lock_file(data_file), f"the preparation of {dataset.name}"), prepare_run(run):
+        clear_leftovers(data_file)
+        reusable = prepare_config.use_cached_prepared_benchmarks and _has_content(data_file)
+        check = inspect_script(script).has_currency_check
+        if reusable and not check:
+            return
+        python = _prepare_environment(dataset, prepare_config.uv_venv_dir) or Path(sys.executable)
+        if (
+            reusable
+            and _run_isolated_prepare(python, module, "is_prepared_data_current", data_file, {}, config)["current"]
+        ):
+            return
+        logger.info("Preparing %s", dataset.name)
+        _run_isolated_prepare(python, module, "prepare", data_file, dict(prepare_config.prepare_script_args), config)
+
+
+def _has_content(data_file: Path) -> bool:
+    return data_file.is_file() and data_file.stat().st_size > 0
+
+
+def _faults(dataset: BenchmarkConfig, args: Mapping[str, Any]) -> list[str]:
+    """What keeps the data set from being prepared, as far as that can be told without running anything."""
+    script = dataset.script_file
+    if script is None:
+        if dataset.data_file.is_file():
+            return []
+        return [f"there is no {dataset.data_file}, and the data set has no prepare_script that would write it."]
+    return find_faults(script, args)
+
+
+def _shared_outputs(datasets: Sequence[BenchmarkConfig]) -> list[str]:
+    writers: dict[Path, BenchmarkConfig] = {}
+    faults = []
+    for dataset in datasets:
+        first = writers.setdefault(dataset.data_file, dataset)
+        if first.script_file != dataset.script_file:
+            faults.append(f"{first.name} and {dataset.name} both write {dataset.data_file}, with different scripts.")
+    return faults

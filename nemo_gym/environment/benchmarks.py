@@ -72,9 +72,7 @@ class BenchmarkConfig:
         expected = (self.root / relative).absolute()
         if expected.is_file() or relative.is_absolute():
             return expected
-        return next(
-            (path for root in search_roots() if (path := (root / relative).absolute()).is_file()), expected
-        )
+        return next((path for root in search_roots() if (path := (root / relative).absolute()).is_file()), expected)
 
 
 def find_config_root(config_path: Path) -> Path | None:

@@ -59,7 +59,9 @@ def collate_config(
     """
     wanted = _checked_selection(task_ids)
     plain = plain_config(config)
-    sources = [(benchmark, _row_source(plain, benchmark)) for benchmark in find_datasets(plain) if benchmark.is_benchmark]
+    sources = [
+        (benchmark, _row_source(plain, benchmark)) for benchmark in find_datasets(plain) if benchmark.is_benchmark
+    ]
     tasks = PlannedTasks()
     rows: list[dict[str, Any]] = []
     position = 0

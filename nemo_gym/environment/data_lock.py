@@ -1,10 +1,17 @@
-"""One preparation of a data file at a time, across processes, and no reading while one is going on."""
+"""One preparation of a data file at a time, across processes and threads; nobody reads a file half done.
+
+Beside a data file ``x.jsonl`` there may stand, all hidden: ``.x.jsonl.lock``, held during a preparation;
+``.x.jsonl.<id>.partial``, what a preparation has written so far; and, for a prepare script that writes to
+``x.jsonl`` itself, ``.x.jsonl.preparing`` and ``.x.jsonl.previous``, by which a later call knows that the script
+was cut off, and has the file from before.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import logging
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +23,21 @@ logger = logging.getLogger(__name__)
 
 
 def lock_file(data_file: Path) -> Path:
+    """The lock of a data file's preparation."""
     return data_file.with_name(f".{data_file.name}.lock")
+
+
+def staged_file(data_file: Path) -> Path:
+    """A fresh place beside the data file, for what takes its place when it is complete."""
+    return data_file.with_name(f".{data_file.name}.{uuid.uuid4().hex}.partial")
+
+
+def _previous(data_file: Path) -> Path:
+    return data_file.with_name(f".{data_file.name}.previous")
+
+
+def _marker(data_file: Path) -> Path:
+    return data_file.with_name(f".{data_file.name}.preparing")
 
 
 @contextmanager
@@ -26,7 +47,7 @@ def exclusive(path: Path, what: str) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise ConfigError(f"Cannot write to {path.parent}, where {what} belongs: {error}.") from None
+        raise ConfigError(f"Cannot write to {path.parent}, which is needed for {what}: {error.strerror}.") from None
     try:
         _acquire(handle, fcntl.LOCK_EX, what)
         yield
@@ -43,24 +64,65 @@ def open_prepared(data_file: Path) -> Iterator[BinaryIO]:
     try:
         handle = os.open(lock_file(data_file), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        handle = None  # never prepared here, so there is no preparation to wait for
+        handle = -1  # nothing was ever prepared here, so there is nothing to wait for
     try:
-        if handle is not None:
+        if handle >= 0:
             _acquire(handle, fcntl.LOCK_SH, str(data_file))
-        try:
-            stream = data_file.open("rb", buffering=1 << 20)
-        except OSError as error:
-            raise ConfigError(f"Cannot read the prepared data {data_file}: {error.strerror}.") from None
+        stream = _opened(data_file)
     finally:
-        if handle is not None:
+        if handle >= 0:
             os.close(handle)
     with stream:
         yield stream
+
+
+def _opened(data_file: Path) -> BinaryIO:
+    if _marker(data_file).exists():
+        raise ConfigError(f"{data_file} is incomplete: its preparation was cut off. Prepare the benchmark again.")
+    try:
+        return data_file.open("rb", buffering=1 << 20)
+    except FileNotFoundError:
+        raise ConfigError(f"{data_file} does not exist: the benchmark's data has not been prepared.") from None
+    except OSError as error:
+        raise ConfigError(f"Cannot read the prepared data {data_file}: {error.strerror}.") from None
 
 
 def _acquire(handle: int, kind: int, what: str) -> None:
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:
-        logger.info("Waiting for another process that is preparing %s.", what)
+        logger.info("Waiting for another process that is busy with %s.", what)
         fcntl.flock(handle, kind)
+
+
+def clear_leftovers(data_file: Path) -> None:
+    """Undo what a preparation that was cut off has left. Call with the lock held."""
+    for stale in data_file.parent.glob(f".{data_file.name}.*.partial"):
+        stale.unlink(missing_ok=True)
+    if _marker(data_file).exists():
+        _restore(data_file)
+
+
+@contextmanager
+def written_in_place(data_file: Path) -> Iterator[None]:
+    """For a script that writes to the data file itself: when it fails, the file is as it was before.
+
+    Readers that have the earlier file open keep it, as the script gets a new one.
+    """
+    _marker(data_file).touch()
+    if data_file.exists():
+        data_file.replace(_previous(data_file))
+    try:
+        yield
+    except BaseException:
+        _restore(data_file)
+        raise
+    _previous(data_file).unlink(missing_ok=True)
+    _marker(data_file).unlink(missing_ok=True)
+
+
+def _restore(data_file: Path) -> None:
+    data_file.unlink(missing_ok=True)
+    if _previous(data_file).exists():
+        _previous(data_file).replace(data_file)
+    _marker(data_file).unlink(missing_ok=True)

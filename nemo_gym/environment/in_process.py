@@ -98,15 +98,16 @@ def plan_benchmark(
     """
     from nemo_gym.config.discovery import find_benchmark_config
     from nemo_gym.config.sources import search_roots
-    from nemo_gym.environment.benchmark_preparation import prepare_for_plan
-    from nemo_gym.environment.collated_files import collate_config, plan_of
+    from nemo_gym.environment.benchmark_preparation import prepare_benchmark
+    from nemo_gym.environment.collated_files import collate_config, plain_config, plan_of
 
     config = _benchmark_config(str(find_benchmark_config(benchmark, search_roots())), overrides)
-    prepared = prepare_for_plan(config)
+    prepare_benchmark(config)
+    plain = plain_config(config)
     with tempfile.TemporaryDirectory(prefix="nemo-gym-plan-") as scratch:
         output_dir = Path(scratch) if work_dir is None else Path(work_dir)
-        collated = collate_config(prepared, task_ids=task_ids, output_dir=output_dir, keep_rows=True)
-    return PlannedBenchmark(plan=plan_of(prepared, collated), rows=collated.rows)
+        collated = collate_config(plain, task_ids=task_ids, output_dir=output_dir, keep_rows=True)
+    return PlannedBenchmark(plan=plan_of(plain, collated), rows=collated.rows)
 
 
 def _benchmark_config(config_path: str, overrides: Mapping[str, Any] | None) -> DictConfig:

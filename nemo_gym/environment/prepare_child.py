@@ -29,9 +29,11 @@ def main() -> int:
     request = json.loads(sys.stdin.buffer.readline())
     _stop_when_abandoned(request)
     sys.argv = [request["script"]]
-    sys.path[:] = [*request["search_path"], *sys.path[1:]]
+    # The folder of this file is no place to import from; Python puts it first unless told not to.
+    own_folder = Path(__file__).absolute().parent
+    sys.path[:] = [*request["search_path"], *(folder for folder in sys.path if Path(folder) != own_folder)]
     try:
-        _make_importable(Path(request["package"]))
+        _make_importable(request["packages"])
         with _configuration(request["config"]):
             outcome = _run(request)
     except BaseException as error:
@@ -56,13 +58,13 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
         return {"current": True if current is None else bool(current(expected))}
     args = dict(request["args"])
     staged = Path(request["staged"])
-    takes_path = STAGED_PARAMETER in inspect.signature(module.prepare).parameters and STAGED_PARAMETER not in args
+    takes_path = STAGED_PARAMETER not in args and STAGED_PARAMETER in inspect.signature(module.prepare).parameters
     if takes_path:
         args[STAGED_PARAMETER] = staged
     returned = module.prepare(**args)
     if not isinstance(returned, (str, os.PathLike)):
         raise TypeError(f"prepare() must return the path of the file it wrote; it returned {returned!r:.200}")
-    return {"output": os.path.abspath(os.fspath(returned)), "staged": takes_path}
+    return {"output": str(Path(returned).absolute()), "staged": takes_path}
 
 
 def _load(name: str, script: Path) -> ModuleType:
@@ -76,21 +78,21 @@ def _load(name: str, script: Path) -> ModuleType:
     return module
 
 
-def _make_importable(package: Path) -> None:
-    """``nemo_gym`` from where the caller has it, without making its neighbours there importable too."""
-    if importlib.util.find_spec(package.name) is not None:
-        return
+def _make_importable(packages: dict[str, str]) -> None:
+    """The packages from where the caller has them, without making their neighbours there importable too."""
 
     class Finder:
         @staticmethod
         def find_spec(name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-            if name != package.name:
+            folder = packages.get(name)
+            if folder is None:
                 return None
             return importlib.util.spec_from_file_location(
-                name, package / "__init__.py", submodule_search_locations=[str(package)]
+                name, Path(folder, "__init__.py"), submodule_search_locations=[folder]
             )
 
-    sys.meta_path.append(Finder)  # type: ignore[arg-type]
+    # Last, so that what the environment has itself comes first.
+    sys.meta_path.append(Finder)
 
 
 @contextlib.contextmanager
@@ -112,7 +114,9 @@ def _stop_when_abandoned(request: dict[str, Any]) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    leftovers = [Path(request["staged"])] if request["action"] == "prepare" else []
+    leftovers = []
+    if request["action"] == "prepare":
+        leftovers = [Path(request["staged"] if request["takes_path"] else request["expected"])]
 
     def wait_for_the_end() -> None:
         while os.read(lifeline, 4096):

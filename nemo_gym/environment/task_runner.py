@@ -67,9 +67,7 @@ class TaskRunner:
         """The tasks' ids, in the order of the rows."""
         return list(self._row_of_task)
 
-    async def run_task(
-        self, task_id: str, num_repeats: int = 1, rollout_id: str | None = None
-    ) -> TaskResult:
+    async def run_task(self, task_id: str, num_repeats: int = 1, rollout_id: str | None = None) -> TaskResult:
         """Run ``num_repeats`` rollouts of one task, all at the same time, and return their rewards in order.
 
         ``rollout_id`` names the rollouts to the servers: one rollout gets it as it is, several get
@@ -212,7 +210,9 @@ def _task_id(row: Mapping[str, Any], number: int) -> str:
 def _differing_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
     one, other = without_bookkeeping(first), without_bookkeeping(second)
     missing = object()
-    return ", ".join(sorted(key for key in one.keys() | other.keys() if one.get(key, missing) != other.get(key, missing)))
+    return ", ".join(
+        sorted(key for key in one.keys() | other.keys() if one.get(key, missing) != other.get(key, missing))
+    )
 
 
 def _with_rollout_id(row: dict[str, Any], rollout_id: str, index: int, num_repeats: int) -> dict[str, Any]:

@@ -1,0 +1,137 @@
+"""What a prepare script imports: packages listed in the config, or a locked project of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from nemo_gym.environment.benchmarks import BenchmarkConfig
+from nemo_gym.environment.data_lock import exclusive
+from nemo_gym.environment.downloads import cache_dir
+from nemo_gym.environment.preparation_failure import PreparationFailedError
+from nemo_gym.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+_LOG_TAIL: Final = 3000
+
+
+def _prepare_environment(benchmark_config: BenchmarkConfig, venv_root: Path | None = None) -> Path | None:
+    """The Python that the data set's prepare script runs under; None for the one running now.
+
+    Dependencies listed in the config are installed for it; else, where ``pyproject.toml`` and ``uv.lock`` stand
+    beside the script, that project is synced into an environment of its own under ``venv_root``.
+    """
+    if benchmark_config.dataset.prepare_dependencies:
+        _install_prepare_dependencies(benchmark_config)
+        return None
+    project = find_locked_project(benchmark_config)
+    if project is None:
+        return None
+    root = (cache_dir() / "venvs" if venv_root is None else Path(venv_root).expanduser()).absolute()
+    # Two checkouts may have a script of the same name, with different locks.
+    key = hashlib.sha256(str(project.resolve()).encode()).hexdigest()[:12]
+    venv = root / f"prepare-{project.name}-{key}"
+    command = [_uv(), "sync", "--locked", "--no-dev", "--no-install-project", "--project", str(project)]
+    # An environment that is active here is not the one to sync.
+    environment = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
+    environment["UV_PROJECT_ENVIRONMENT"] = str(venv)
+    with exclusive(root / f".{venv.name}.lock", f"the environment {venv}"):
+        _run(command, environment, benchmark_config, "sync environment")
+    return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def _install_prepare_dependencies(benchmark_config: BenchmarkConfig) -> None:
+    """Install what a benchmark's prepare script imports, before it is imported.
+
+    They go to a folder of their own, which the script's process looks in first: the caller's environment stays as
+    it is, and two benchmarks may need different versions. Installed once.
+    """
+    target = dependency_folder(benchmark_config)
+    if target is None or target.is_dir():
+        return
+    requirements = benchmark_config.dataset.prepare_dependencies
+    for requirement in requirements:
+        if requirement.startswith("-"):
+            raise ConfigError(
+                f"{benchmark_config.name}: prepare_dependencies has {requirement!r}, which is an option of pip. "
+                "Needed: requirements such as 'datasets==4.0.0'."
+            )
+    with exclusive(target.with_name(f".{target.name}.lock"), f"what {benchmark_config.name} needs"):
+        if target.is_dir():
+            return
+        partial = target.with_name(f".{target.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        command = [sys.executable, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--quiet"]
+        command += ["--target", str(partial), "--", *requirements]
+        sys.stderr.write(f"Installing for the preparation of {benchmark_config.name}: {' '.join(requirements)}\n")
+        _run(command, os.environ, benchmark_config, "install dependencies")
+        partial.replace(target)
+
+
+def dependency_folder(benchmark_config: BenchmarkConfig) -> Path | None:
+    """Where the dependencies that the config lists are installed; None when it lists none."""
+    requirements = benchmark_config.dataset.prepare_dependencies
+    if not requirements:
+        return None
+    version = f"{sys.implementation.cache_tag}-{sys.platform}"
+    key = hashlib.sha256("\n".join([version, *sorted(requirements)]).encode()).hexdigest()[:16]
+    return (benchmark_config.cache_dir or cache_dir()) / "prepare-dependencies" / key
+
+
+def find_locked_project(benchmark_config: BenchmarkConfig) -> Path | None:
+    """The folder of the prepare script when a locked project stands there."""
+    script = benchmark_config.script_file
+    if script is None or not all((script.parent / name).is_file() for name in ("pyproject.toml", "uv.lock")):
+        return None
+    return script.parent
+
+
+def _uv() -> str:
+    beside = Path(sys.executable).with_name("uv")
+    found = str(beside) if beside.is_file() else shutil.which("uv")
+    if found is None:
+        raise ConfigError(
+            "This benchmark prepares its data in a locked project of its own, which takes uv, and there is no uv. "
+            "Type: pip install 'nemo-gym[isolated-prepare]'"
+        )
+    return found
+
+
+def _run(
+    command: Sequence[str], environment: Mapping[str, str], benchmark_config: BenchmarkConfig, action: str
+) -> None:
+    done = subprocess.run(
+        command,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode != 0:
+        program = Path(command[0]).name if "-m" not in command[:3] else command[2]
+        raise PreparationFailedError(
+            script_module(benchmark_config),
+            action,
+            f"{program} ended with exit code {done.returncode}:\n{done.stdout.strip()[-_LOG_TAIL:]}",
+        )
+
+
+def script_module(benchmark_config: BenchmarkConfig) -> str:
+    """The dotted name of the prepare script, for messages and as the module it is run as."""
+    script = benchmark_config.dataset.prepare_script or benchmark_config.name
+    path = Path(script)
+    if path.is_absolute():
+        root = benchmark_config.root
+        path = path.relative_to(root) if path.is_relative_to(root) else Path(path.name)
+    return ".".join(path.with_suffix("").parts)
