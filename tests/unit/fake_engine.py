@@ -1,0 +1,244 @@
+"""An engine in memory with the verbs of ``ContainerEngine``: what it was asked stands in plain attributes."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, BinaryIO
+
+from nemo_gym.containers.engine import ContainerState, Died, Endpoint, Leftovers, NetworkState
+from nemo_gym.containers.spec import ContainerSpec
+from nemo_gym.errors import EngineNotFoundError, ImageError
+
+LOCAL = Endpoint(url="unix:///var/run/docker.sock", source="default", dial_host="127.0.0.1", is_local=True)
+
+
+class FakeStdin:
+    """Keeps what was sent."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.sent = b""
+        self.closed = 0
+        self.error = error
+
+    def send(self, data: bytes) -> None:
+        if self.error is not None:
+            raise self.error
+        self.sent += data
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class FakeEvents:
+    """Deaths that a test puts in; ``end`` is the engine ending the stream."""
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[Died | None] = queue.Queue()
+        self.closed = threading.Event()
+
+    def put(self, container_id: str, exit_code: int) -> None:
+        self._queue.put(Died(container_id, exit_code))
+
+    def end(self) -> None:
+        self._queue.put(None)
+
+    def close(self) -> None:
+        self.closed.set()
+        self._queue.put(None)
+
+    def __iter__(self) -> Iterator[Died]:
+        while (died := self._queue.get()) is not None:
+            yield died
+
+
+class FakeLog:
+    """A build or pull: yields its lines, then does ``finish``, unless it is closed meanwhile."""
+
+    def __init__(self, lines: Iterable[str], finish: Callable[[], None], hang: bool = False) -> None:
+        self._lines = lines
+        self._finish = finish
+        self._hang = hang
+        self.closed = threading.Event()
+        self.begun = threading.Event()
+
+    def __iter__(self) -> Iterator[str]:
+        self.begun.set()
+        yield from self._lines
+        if self._hang and not self.closed.wait(10):
+            raise AssertionError("a build that hangs was never closed")
+        if self.closed.is_set():
+            raise ImageError("given up")
+        self._finish()
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+@dataclass
+class FakeEngine:
+    """Scripts: ``fail_build`` and ``hang_build`` by tag prefix, ``errors`` by verb (each raised once, in order)."""
+
+    endpoint: Endpoint = LOCAL
+    images: dict[str, str] = field(default_factory=dict)
+    pullable: set[str] = field(default_factory=set)
+    containers: dict[str, ContainerState] = field(default_factory=dict)
+    networks: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    volumes: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    errors: dict[str, list[Exception]] = field(default_factory=dict)
+    fail_build: str = "\0"
+    hang_build: str = "\0"
+    calls: Counter[str] = field(default_factory=Counter)
+    specs: list[ContainerSpec] = field(default_factory=list)
+    builds: list[dict[str, Any]] = field(default_factory=list)
+    logs: dict[str, FakeLog] = field(default_factory=dict)
+    streams: list[FakeEvents] = field(default_factory=list)
+    stopped: list[tuple[str, int]] = field(default_factory=list)
+    swept_stages: list[str] = field(default_factory=list)
+    _ids: Iterator[int] = field(default_factory=itertools.count)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def _called(self, verb: str) -> None:
+        with self._lock:
+            self.calls[verb] += 1
+            if self.errors.get(verb):
+                raise self.errors[verb].pop(0)
+
+    def close(self) -> None:
+        self._called("close")
+
+    def find_image_id(self, reference: str) -> str | None:
+        self._called("find_image_id")
+        return self.images.get(reference)
+
+    def build_image(
+        self, context: BinaryIO, *, tag: str, build_args: Mapping[str, str], labels: Mapping[str, str]
+    ) -> FakeLog:
+        self._called("build_image")
+        tar = context.read()
+        with self._lock:
+            self.builds.append({"tag": tag, "tar": tar, "build_args": dict(build_args), "labels": dict(labels)})
+
+        def finish() -> None:
+            if tag.startswith(self.fail_build):
+                raise ImageError(f"building {tag} failed", log_tail="the end of the log")
+            self.images[tag] = f"sha256:{next(self._ids):064x}"
+
+        log = FakeLog(["Step 1\n", "\n"], finish, hang=tag.startswith(self.hang_build))
+        self.logs[tag] = log
+        return log
+
+    def pull_image(self, reference: str) -> FakeLog:
+        self._called("pull_image")
+
+        def finish() -> None:
+            if reference not in self.pullable:
+                raise ImageError(f"pulling {reference} failed", log_tail="no registry answers")
+            self.images[reference] = f"sha256:{next(self._ids):064x}"
+
+        return FakeLog(["Pulling\n"], finish)
+
+    def remove_dangling_images(self, label: str) -> None:
+        self._called("remove_dangling_images")
+        self.swept_stages.append(label)
+
+    def create_network(self, name: str, labels: Mapping[str, str]) -> NetworkState:
+        self._called("create_network")
+        self.networks[name] = dict(labels)
+        return NetworkState(id=name, name=name, gateway="172.30.0.1", subnet="172.30.0.0/16")
+
+    def create_container(self, spec: ContainerSpec) -> str:
+        self._called("create_container")
+        self.specs.append(spec)
+        port = spec.publish.port if spec.publish is not None else None
+        return self.add(spec.name, dict(spec.labels), status="created", host_ports=(port,) if port else ())
+
+    def open_stdin(self, container_id: str) -> FakeStdin:
+        self._called("open_stdin")
+        return FakeStdin()
+
+    def start_container(self, container_id: str) -> None:
+        self._called("start_container")
+        self.change(container_id, status="running")
+
+    def stop_container(self, container_id: str, grace_s: int) -> None:
+        self._called("stop_container")
+        self.stopped.append((container_id, grace_s))
+
+    def inspect_container(self, container_id: str) -> ContainerState:
+        self._called("inspect_container")
+        try:
+            return self.containers[container_id]
+        except KeyError:
+            raise EngineNotFoundError(f"No such container: {container_id}", status=404) from None
+
+    def read_log(self, container_id: str, tail_lines: int = 60) -> str:
+        self._called("read_log")
+        return ""
+
+    def deaths(self, label: str) -> FakeEvents:
+        self._called("deaths")
+        self.streams.append(FakeEvents())
+        return self.streams[-1]
+
+    def list_containers(self, label: str) -> list[ContainerState]:
+        self._called("list_containers")
+        return [found for found in self.containers.values() if _matches(found.labels, label)]
+
+    def find_leftovers(self, label: str) -> Leftovers:
+        self._called("find_leftovers")
+        return Leftovers(
+            containers=tuple(name for name, found in self.containers.items() if _matches(found.labels, label)),
+            networks=tuple(name for name, labels in self.networks.items() if _matches(labels, label)),
+            volumes=tuple(name for name, labels in self.volumes.items() if _matches(labels, label)),
+        )
+
+    def list_network_labels(self, label: str) -> list[Mapping[str, str]]:
+        self._called("list_network_labels")
+        return [labels for labels in self.networks.values() if _matches(labels, label)]
+
+    def remove_container(self, container_id: str) -> None:
+        self._called("remove_container")
+        self.containers.pop(container_id, None)
+
+    def remove_network(self, network_id: str) -> None:
+        self._called("remove_network")
+        self.networks.pop(network_id, None)
+
+    def remove_volume(self, name: str) -> None:
+        self._called("remove_volume")
+        self.volumes.pop(name, None)
+
+    # -- for tests ---------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        name: str,
+        labels: Mapping[str, str] | None = None,
+        *,
+        status: str = "running",
+        host_ports: tuple[int, ...] = (),
+    ) -> str:
+        """A container that is there; its ID."""
+        container_id = f"id-{name}"
+        self.containers[container_id] = ContainerState(
+            container_id, name, status, labels or {}, None, False, "", host_ports=host_ports
+        )
+        return container_id
+
+    def change(self, container_id: str, **fields: Any) -> None:
+        """Change what ``inspect_container`` says of a container."""
+        self.containers[container_id] = replace(self.containers[container_id], **fields)
+
+    def kill(self, container_id: str, exit_code: int, *, oom_killed: bool = False, error: str = "") -> None:
+        """Let a container be dead (no event is sent)."""
+        self.change(container_id, status="exited", exit_code=exit_code, oom_killed=oom_killed, error=error)
+
+
+def _matches(labels: Mapping[str, str], label: str) -> bool:
+    key, equals, value = label.partition("=")
+    return not label or (key in labels and (not equals or labels[key] == value))
