@@ -103,7 +103,8 @@ def liveness(owner: Owner) -> Liveness:
         return Liveness.UNKNOWN
     start = process_start(owner.pid)
     if start is None:
-        return Liveness.DEAD
+        # on a /proc mounted with hidepid a process of another user cannot be seen, and may well live
+        return Liveness.UNKNOWN if _is_hidden(owner.pid) else Liveness.DEAD
     return Liveness.ALIVE if start == owner.start else Liveness.DEAD
 
 
@@ -128,9 +129,25 @@ def process_start(pid: int) -> str | None:
         fields = stat[stat.rindex(")") + 2 :].split()
         return None if fields[0] in ("Z", "X") else fields[19]
     found = subprocess.run(  # ps is POSIX; other systems have no /proc
-        ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+        ["ps", "-o", "lstart=", "-p", str(pid)],
+        capture_output=True,
+        text=True,
+        check=False,
+        # the same text whoever asks: it is written in the language and time zone of the environment
+        env={**os.environ, "LC_ALL": "C", "TZ": "UTC"},
     )
     return found.stdout.strip() or None
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether a process exists that this one is not shown."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return not Path(f"/proc/{pid}").exists()
+    except (ProcessLookupError, OverflowError):
+        pass
+    return False
 
 
 def _host_identity() -> str:
