@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import socket
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, ParamSpec, TypeVar
 
@@ -101,6 +102,7 @@ class DockerEngine:
         """
         endpoint = find_endpoint(environ)
         try:
+            _check_socket(endpoint)
             tls = tls_config(environ) if endpoint.source == "DOCKER_HOST" else context_tls(endpoint)
             return cls(endpoint, tls, _client(endpoint, tls))
         except (docker.errors.DockerException, requests.RequestException, OSError, ValueError) as error:
@@ -247,6 +249,14 @@ class DockerEngine:
     def remove_volume(self, name: str) -> None:
         with contextlib.suppress(docker.errors.NotFound):
             self._client.remove_volume(name, force=True)
+
+
+def _check_socket(endpoint: Endpoint) -> None:
+    """Connect once without the SDK, which leaves its socket open when a unix socket refuses. Raises ``OSError``."""
+    scheme, _, path = endpoint.url.partition("://")
+    if scheme in ("unix", "http+unix"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.connect(path if path.startswith("/") else f"/{path}")
 
 
 def _client(endpoint: Endpoint, tls: Any, version: str = "auto") -> docker.APIClient:

@@ -58,20 +58,18 @@ def died(server: FailedServer, death: Death) -> ServerStartError:
     return _error(server, f"{how} before it was ready", cause, remedy, death)
 
 
-def not_ready(server: FailedServer, error: NotReadyError, original_address: Callable[[str], str]) -> ServerStartError:
+def not_ready(server: FailedServer, error: NotReadyError, as_the_caller_sees: Callable[[str], str]) -> ServerStartError:
     """The server runs, but is late, is another one, or says that it cannot be ready.
 
-    ``original_address`` turns an address as the container sees it into the one in the user's config.
+    ``as_the_caller_sees`` turns addresses as the container sees them into those in the user's config.
     """
-    detail = original_address(error.detail)
+    detail = as_the_caller_sees(error.detail)
     key = error.answer.get("key")
     if error.reason in (NotReadyReason.FAILED, NotReadyReason.ENDPOINT_LATE) and key:
-        address = original_address(str(error.answer.get("address") or ""))
         waited = f" after {server.elapsed_s:.0f} s" if error.reason is NotReadyReason.ENDPOINT_LATE else ""
         return ServerStartError(
             f"The model endpoint is not usable{waited}: {detail}\n"
-            f"It was asked for from inside the container of {server.name!r}"
-            f"{f', at {address}' if address else ''}. Check {key} in the config or overrides.",
+            f"It was asked from inside the container of {server.name!r}. Check {key} in the config or overrides.",
             server=server.name,
             phase=server.phase,
         )
