@@ -20,7 +20,8 @@ from nemo_gym.errors import ConfigError
 CA_BUNDLE = "ca-bundle.crt"
 """The host's certificate authorities, for downloads during the build. Not part of the hash, nor of the image."""
 
-_LEFT_OUT = {"tests", "__pycache__", "README.md", "data"}
+# beside app.py: what the server does not need when it runs (data: rows of its benchmark, which callers send)
+_LEFT_OUT = {"tests", "README.md", "data"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,14 @@ class BuildContext:
                 continue
             file = self.files[path]
             content = hashlib.sha256(file.content).hexdigest()
-            total.update(f"{path}\0{int(file.executable)}\0{content}\n".encode())
+            total.update(f"{path}\0{int(file.executable)}\0{content}\n".encode(errors="surrogateescape"))
         return total.hexdigest()
 
     def to_tar(self) -> io.BytesIO:
         """The context as an uncompressed tar, positioned at its start."""
         buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        # PAX holds names of any length; its encoding is fixed, so that the caller's locale does not matter
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as tar:
             for path in sorted(self.files):
                 file = self.files[path]
                 entry = tarfile.TarInfo(path)
@@ -101,7 +103,9 @@ def repository_name(server_type: str, implementation: str) -> str:
 
 
 def _is_left_out(path: Path) -> bool:
-    return any(part in _LEFT_OUT or part.startswith(".") or part.endswith(".pyc") for part in path.parts)
+    if path.parts[0] in _LEFT_OUT:
+        return True
+    return any(part == "__pycache__" or part.startswith(".") or part.endswith(".pyc") for part in path.parts)
 
 
 def _read(path: Path) -> ContextFile:
