@@ -1,0 +1,210 @@
+"""Sends rows through their agent's ``/run`` and tells a reward from a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import difflib
+import errno
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import tenacity
+
+from nemo_gym.errors import ConfigError
+from nemo_gym.rollouts.connection import RegistryConnection
+from nemo_gym.rollouts.registry_client import HostView, RegistryAddress, RegistryNotReadyError
+from nemo_gym.rollouts.replies import CONNECTION_LOST, Failure, Outcome, judge_reply
+from nemo_gym.rollouts.rows import ROLLOUT_ID, find_agent_name
+
+CAUSE_OF_BROKEN_CONNECTION_S: Final = 2.0
+CAUSE_OF_SERVER_ERROR_S: Final = 0.4
+
+
+class RolloutCollectionHelper:
+    """Runs rows against the servers of a registry, from any event loop, as many at once as the caller asks for.
+
+    It keeps one set of HTTP sessions per event loop and registry, never retries, and sets no limit on how long a
+    rollout takes. It talks to no one until the first call.
+    """
+
+    def __init__(self) -> None:
+        self._connections: dict[tuple[asyncio.AbstractEventLoop, RegistryAddress], RegistryConnection] = {}
+
+    async def wait_until_ready(self, registry: RegistryAddress, timeout_s: float | None) -> None:
+        """Return once the registry and all its servers are ready; ``ConfigError`` after ``timeout_s``, if given."""
+        connection = await self._connect(registry)
+        connection.forget_host_view()
+        seen = "nothing answered"
+
+        def note(state: tenacity.RetryCallState) -> None:
+            nonlocal seen
+            if state.outcome is not None:
+                seen = str(state.outcome.exception())
+
+        attempts = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type(RegistryNotReadyError),
+            wait=tenacity.wait_exponential(multiplier=0.01, max=0.25),
+            before_sleep=note,
+        )
+        try:
+            async with asyncio.timeout(timeout_s):
+                await attempts(connection.load_host_view)
+        except TimeoutError as error:
+            raise ConfigError(
+                f"The registry at {registry.url} was not ready within {timeout_s:g} s: {seen}. Start the servers "
+                "there (`gym env start`, or serve_benchmark with this registry_port), or allow more time."
+            ) from error
+
+    async def run_row(self, registry: RegistryAddress, row: Mapping[str, Any]) -> Outcome:
+        """One rollout of ``row`` (which carries its rollout id). Only a request that makes no sense raises."""
+        connection = await self._connect(registry)
+        view = await connection.get_host_view()
+        agent = find_agent_name(row) or ""
+        url = _agent_url(view, agent, registry)
+        needed = view.needed_by(agent)
+        call = _AgentCall(connection, agent, url)
+        with connection.death_watch.watching(needed) as death:
+            reply = asyncio.create_task(call.run(str(row[ROLLOUT_ID]), _encoded(row)))
+            try:
+                await asyncio.wait({reply, death}, return_when=asyncio.FIRST_COMPLETED)
+                outcome = reply.result() if reply.done() else Outcome(failure=death.result())
+            finally:
+                reply.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await reply
+        return await _with_cause(outcome, connection, needed)
+
+    async def aggregate_metrics(
+        self, registry: RegistryAddress, agent: str, verify_responses: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any] | Failure:
+        """The agent's own summary of these replies, or why there is none."""
+        connection = await self._connect(registry)
+        url = _agent_url(await connection.get_host_view(), agent, registry)
+        body = _encoded({"verify_responses": list(verify_responses)})
+        return await _AgentCall(connection, agent, url).aggregate(body)
+
+    async def aclose(self) -> None:
+        """Close this event loop's sessions. The helper opens new ones when it is used again."""
+        loop = asyncio.get_running_loop()
+        for key in [key for key in self._connections if key[0] is loop or key[0].is_closed()]:
+            connection = self._connections.pop(key)
+            if key[0] is loop:
+                await connection.aclose()
+
+    async def _connect(self, registry: RegistryAddress) -> RegistryConnection:
+        key = (asyncio.get_running_loop(), registry)
+        connection = self._connections.get(key)
+        if connection is not None and connection.is_open:
+            return connection
+        for stale in [key for key, old in self._connections.items() if key[0].is_closed() or not old.is_open]:
+            del self._connections[stale]
+        opened = await RegistryConnection.open(registry)
+        if key in self._connections:  # another call of this loop opened one meanwhile
+            await opened.aclose()
+            return self._connections[key]
+        self._connections[key] = opened
+        return opened
+
+
+class _AgentCall:
+    """HTTP calls to one agent; what breaks becomes a ``Failure``."""
+
+    def __init__(self, connection: RegistryConnection, agent: str, url: str) -> None:
+        self._connection = connection
+        self._agent = agent
+        self._url = url
+
+    async def run(self, rollout_id: str, body: bytes) -> Outcome:
+        answer = await self._run_correlated(rollout_id, body)
+        if isinstance(answer, Failure):
+            return Outcome(failure=answer)
+        return judge_reply(self._agent, *answer)
+
+    async def aggregate(self, body: bytes) -> dict[str, Any] | Failure:
+        answer = await self._post("/aggregate_metrics", body)
+        if isinstance(answer, Failure):
+            return answer
+        status, content = answer
+        with contextlib.suppress(ValueError):
+            reply = json.loads(content)
+            if status == 200 and isinstance(reply, dict):
+                return reply
+        return judge_reply(self._agent, status, content).failure or Failure("bad_reply", "", self._agent)
+
+    async def _run_correlated(self, rollout_id: str, body: bytes) -> tuple[int, bytes] | Failure:
+        """``/run`` below the rollout's own prefix, so that every server behind the agent knows the rollout.
+
+        An agent written elsewhere may not have that route. It says 404 before it has done anything, and is
+        called by the plain route from then on; the row carries the id there too.
+        """
+        if self._url in self._connection.plain_agents:
+            return await self._post("/run", body)
+        answer = await self._post(f"/ng-rollout/{rollout_id}/run", body)
+        if isinstance(answer, Failure):
+            return answer
+        if answer[0] != 404 or self._url in self._connection.correlating_agents:
+            self._connection.correlating_agents.add(self._url)
+            return answer
+        self._connection.plain_agents.add(self._url)
+        return await self._post("/run", body)
+
+    async def _post(self, path: str, body: bytes) -> tuple[int, bytes] | Failure:
+        import aiohttp
+
+        headers = {"Content-Type": "application/json", **self._connection.address.headers}
+        try:
+            async with self._connection.rollouts.post(
+                self._url + path, data=body, headers=headers, allow_redirects=False
+            ) as answer:
+                return answer.status, await answer.read()
+        except (aiohttp.ClientError, OSError) as error:
+            self._connection.forget_host_view()
+            return _connection_failure(error, self._agent, self._url)
+
+
+async def _with_cause(outcome: Outcome, connection: RegistryConnection, needed: frozenset[str]) -> Outcome:
+    """The outcome, or the death of a server where that is what it comes from."""
+    failure = outcome.failure
+    if failure is None or failure.ends_the_run:
+        return outcome
+    if failure.failure_class == CONNECTION_LOST:
+        within_s = CAUSE_OF_BROKEN_CONNECTION_S
+    elif failure.status is not None and failure.status >= 500:
+        within_s = CAUSE_OF_SERVER_ERROR_S
+    else:
+        return outcome
+    cause = await connection.death_watch.find_cause(needed, within_s)
+    return outcome if cause is None else Outcome(failure=cause)
+
+
+def _agent_url(view: HostView, agent: str, registry: RegistryAddress) -> str:
+    url = view.agent_urls.get(agent)
+    if url is not None:
+        return url
+    known = sorted(view.agent_urls)
+    near = difflib.get_close_matches(agent, known, n=3)
+    hint = f"Did you mean {', '.join(near)}?" if near else f"It serves {', '.join(known) or 'no agent'}."
+    raise ConfigError(
+        f"The rows ask for agent {agent!r}, which the registry at {registry.url} does not serve. {hint} "
+        "Plan and serve the same benchmark."
+    )
+
+
+def _encoded(value: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"A row holds a value that JSON cannot carry: {error}.") from error
+
+
+def _connection_failure(error: Exception, agent: str, url: str) -> Failure:
+    inner = getattr(error, "os_error", None) or error
+    if getattr(inner, "errno", None) in (errno.EMFILE, errno.ENFILE):
+        reason = f"could not be called: too many files are open here. Raise `ulimit -n` ({inner})."
+    elif isinstance(error, TimeoutError):
+        reason = f"at {url} did not accept a connection in time."
+    else:
+        reason = f"at {url} broke the connection or refused it: {inner or type(inner).__name__}."
+    return Failure(CONNECTION_LOST, reason, agent, retryable=True)

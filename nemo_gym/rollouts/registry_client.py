@@ -1,0 +1,217 @@
+"""What a registry knows, read over HTTP: the host view of the config, and which servers live."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from nemo_gym.errors import ConfigError
+from nemo_gym.rollouts.rows import AGENT_SERVER_TYPE
+
+if TYPE_CHECKING:
+    import aiohttp
+
+REGISTRY_NAME: Final = "registry"
+SERVER_TYPES: Final = (
+    "responses_api_models",
+    AGENT_SERVER_TYPE,
+    "resources_servers",
+    "environment_servers",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryAddress:
+    """Where a registry answers, and the token it asks for, if any."""
+
+    host: str
+    port: int
+    token: str | None = field(default=None, repr=False)
+
+    @property
+    def url(self) -> str:
+        return base_url(self.host, self.port)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
+
+@dataclass(frozen=True, slots=True)
+class DeadServer:
+    """A server that the registry says has died."""
+
+    name: str
+    exit_code: int | None = None
+    oom_killed: bool = False
+    detail: str = ""
+
+    def describe(self) -> str:
+        """How it died, as the end of a sentence that begins with its name."""
+        cause = "was killed because its memory limit was reached" if self.oom_killed else "died"
+        code = "" if self.exit_code is None else f" (exit code {self.exit_code})"
+        return f"{cause}{code}{f': {self.detail}' if self.detail else '.'}"
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """Each agent's URL as dialled from here, and the servers that a server needs in order to work."""
+
+    agent_urls: Mapping[str, str]
+    needs: Mapping[str, frozenset[str]]
+
+    def needed_by(self, name: str) -> frozenset[str]:
+        """``name`` and every server it calls, directly or through others."""
+        found = {name}
+        pending = [name]
+        while pending:
+            for needed in self.needs.get(pending.pop(), frozenset()) - found:
+                found.add(needed)
+                pending.append(needed)
+        return frozenset(found)
+
+
+class RegistryNotReadyError(Exception):
+    """The registry cannot serve yet, or does not answer. ``refused`` tells an absent registry from a slow one."""
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
+
+
+class RegistryClient:
+    """Reads one registry through a session of the caller's."""
+
+    def __init__(self, session: aiohttp.ClientSession, address: RegistryAddress) -> None:
+        self._session = session
+        self._address = address
+
+    async def load_host_view(self) -> HostView:
+        """The host view, or ``RegistryNotReadyError`` when the registry is absent or still waiting.
+
+        A registry without ``/ready`` (404) is ready as soon as it serves its config.
+        """
+        status, body = await self._get("/ready")
+        if status == 401 or status == 403:
+            raise ConfigError(f"The registry at {self._address.url} answered HTTP {status}: its token is wrong.")
+        if status not in (200, 404):
+            raise RegistryNotReadyError(_waiting_sentence(status, body))
+        status, body = await self._get("/global_config_dict_yaml")
+        if status != 200:
+            raise RegistryNotReadyError(_waiting_sentence(status, body))
+        return parse_host_view(body, self._address.url)
+
+    async def load_dead_servers(self) -> list[DeadServer] | None:
+        """The servers that have died; None when this registry keeps no such list."""
+        status, body = await self._get("/server_instances")
+        if status in (404, 405):
+            return None
+        return parse_dead_servers(body) if status == 200 else []
+
+    async def _get(self, path: str) -> tuple[int, bytes]:
+        import aiohttp
+
+        url = self._address.url + path
+        try:
+            async with self._session.get(url, headers=self._address.headers, allow_redirects=False) as answer:
+                return answer.status, await answer.read()
+        except TimeoutError as error:
+            raise RegistryNotReadyError("it accepted the connection and did not answer in time") from error
+        except (aiohttp.ClientConnectorError, ConnectionRefusedError) as error:
+            raise RegistryNotReadyError(f"no connection ({_cause(error)})", refused=True) from error
+        except aiohttp.InvalidURL as error:
+            raise ConfigError(f"The registry's address {url!r} is not a URL: check its host.") from error
+        except aiohttp.ClientError as error:
+            raise RegistryNotReadyError(f"the connection broke ({_cause(error)})") from error
+
+
+def base_url(host: str, port: int) -> str:
+    """The URL of a server, with an IPv6 literal in brackets."""
+    return f"http://[{host}]:{port}" if ":" in host and not host.startswith("[") else f"http://{host}:{port}"
+
+
+def parse_host_view(body: bytes, registry_url: str) -> HostView:
+    """Agents and dependencies from ``/global_config_dict_yaml``'s answer: a JSON string that holds YAML."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        text = json.loads(body)
+        config = yaml.load(text, Loader=loader) if isinstance(text, str) else text
+    except (ValueError, yaml.YAMLError) as error:
+        raise ConfigError(
+            f"The server at {registry_url} does not serve a config (a JSON string with YAML inside) at "
+            f"/global_config_dict_yaml: {error}. Is it a registry?"
+        ) from error
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"The config served at {registry_url} holds no servers: found {config!r:.80}.")
+    agent_urls: dict[str, str] = {}
+    needs: dict[str, frozenset[str]] = {}
+    for name, server_type, settings in _servers(config):
+        needs[name] = frozenset(_referenced_names(settings))
+        host, port = settings.get("host"), settings.get("port")
+        if server_type == AGENT_SERVER_TYPE and isinstance(host, str) and isinstance(port, int):
+            agent_urls[name] = base_url(host, port)
+    return HostView(agent_urls, needs)
+
+
+def parse_dead_servers(body: bytes) -> list[DeadServer] | None:
+    """The entries of ``/server_instances`` whose status is ``dead``; None when the answer is no such list."""
+    try:
+        instances = json.loads(body)
+    except ValueError:
+        return None
+    if not isinstance(instances, list):
+        return None
+    return [
+        DeadServer(
+            name=str(instance.get("name")),
+            exit_code=instance.get("exit_code"),
+            oom_killed=bool(instance.get("oom_killed")),
+            detail=str(instance.get("detail") or ""),
+        )
+        for instance in instances
+        if isinstance(instance, dict) and instance.get("status") == "dead"
+    ]
+
+
+def _servers(config: Mapping[Any, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    for name, entry in config.items():
+        if not isinstance(entry, Mapping):
+            continue
+        for server_type in SERVER_TYPES:
+            implementations = entry.get(server_type)
+            if not isinstance(implementations, Mapping):
+                continue
+            for settings in implementations.values():
+                if isinstance(settings, Mapping):
+                    yield str(name), server_type, settings
+
+
+def _referenced_names(node: object) -> Iterator[str]:
+    if isinstance(node, Mapping):
+        if node.get("type") in SERVER_TYPES and isinstance(node.get("name"), str):
+            yield node["name"]
+        for value in node.values():
+            yield from _referenced_names(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _referenced_names(value)
+
+
+def _waiting_sentence(status: int, body: bytes) -> str:
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        answer = None
+    awaited = answer.get("awaited") if isinstance(answer, dict) else None
+    if isinstance(awaited, list) and awaited:
+        return f"it still waits for {', '.join(map(str, awaited))}"
+    return f"it answered HTTP {status}"
+
+
+def _cause(error: BaseException) -> str:
+    inner = getattr(error, "os_error", None) or error
+    return str(getattr(inner, "strerror", None) or inner or type(inner).__name__)
