@@ -23,13 +23,10 @@ __all__ = ["EvalPlan", "PlannedBenchmark", "TaskResult", "TaskRunner", "plan_ben
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "EvalPlan":
-        from nemo_gym.eval.eval_plan import EvalPlan as value
-    else:
-        from nemo_gym.environment import in_process
+    from nemo_gym.environment import in_process
 
-        value = getattr(in_process, name)
-    globals()[name] = value
+    # Kept, so that the next use does not come here; in_process has EvalPlan as well.
+    value = globals()[name] = getattr(in_process, name)
     return value
 
 

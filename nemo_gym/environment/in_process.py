@@ -21,14 +21,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nemo_gym.errors import ConfigError
-from nemo_gym.eval.canonical_json import dumps_canonical, loads_exact
+from nemo_gym.environment.task_runner import (
+    TaskResult,
+    TaskRunner,
+    _first_row_of_each_task,
+    _with_rollout_id,
+)
 from nemo_gym.eval.eval_plan import EvalPlan
+from nemo_gym.eval.planned_json import parse_planned, planned_json
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from nemo_gym.config.config_types import BaseServerConfig
+
+__all__ = [
+    "PlannedBenchmark",
+    "TaskResult",
+    "TaskRunner",
+    "_benchmark_config",
+    "_checked_overrides",
+    "_collated_rows",
+    "_first_row_of_each_task",
+    "_refuse_dotted_keys",
+    "_with_rollout_id",
+    "plan_benchmark",
+    "serve_benchmark",
+]
 
 # ---------------------------------------------------------------------------------------------------- planning
 
@@ -58,27 +77,12 @@ class PlannedBenchmark:
 
     def to_json(self) -> str:
         """The planned benchmark as JSON text, one row a line, for handing it to another process."""
-        out = bytearray(b'{"plan":\n')
-        out += self.plan.to_json().encode("utf-8")
-        out += b',"rows":['
-        for number, row in enumerate(self.rows):
-            out += b",\n" if number else b"\n"
-            out += dumps_canonical(row)
-        out += b"\n]}\n"
-        return out.decode("utf-8")
+        return planned_json(self.plan, self.rows)
 
     @classmethod
     def from_json(cls, text: str) -> PlannedBenchmark:
         """What ``to_json`` wrote; a ``ConfigError`` says what is wrong with any other text."""
-        try:
-            data = loads_exact(text)
-        except ValueError as error:
-            raise ConfigError(
-                f"This is no planned benchmark: {error}. Needed: the text that PlannedBenchmark.to_json gives."
-            ) from None
-        if not isinstance(data, dict) or set(data) != {"plan", "rows"} or not isinstance(data["rows"], list):
-            raise ConfigError("A planned benchmark is a JSON object with the keys 'plan' and 'rows'.")
-        return cls(plan=EvalPlan.from_dict(data["plan"]), rows=data["rows"])
+        return cls(*parse_planned(text))
 
 
 def plan_benchmark(
@@ -130,7 +134,7 @@ def _checked_overrides(overrides: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _refuse_dotted_keys(node: Any) -> None:
     """A ``ConfigError`` when a key anywhere in ``node`` has a dot in it; it names the path to the key."""
-    _checked_overrides({"overrides": node})
+    _checked_overrides(node if isinstance(node, Mapping) else {"overrides": node})
 
 
 def _collated_rows(global_config_dict: DictConfig, output_dir: Path) -> list[dict[str, Any]]:
@@ -166,15 +170,3 @@ def serve_benchmark(
     paths = serving_config_paths(benchmark, model_type)
     with serve(paths, _checked_overrides(overrides), registry_port=registry_port) as session:
         yield session.registry_server
-
-
-# ------------------------------------------------------------------------------------------------ running tasks
-
-
-@dataclass
-class TaskResult:
-    """One task's rollouts: a reward per repeat and the agent's raw ``/run`` replies, in the same order."""
-
-    task_id: str
-    rewards: list[float]
-    results: list[dict[str, Any]]

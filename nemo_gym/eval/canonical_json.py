@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
@@ -26,20 +27,33 @@ def loads_exact(text: bytes | str) -> Any:
     return json.loads(text) if _EXPONENT.search(orjson.dumps(value)) else value
 
 
-def find_inexact(canonical: bytes) -> bool:
-    """Whether a value that orjson read and then wrote as ``canonical`` may have lost something on the way."""
-    return _EXPONENT.search(canonical) is not None
+def read_canonical(text: bytes, finish: Callable[[Any], Any]) -> tuple[Any, bytes]:
+    """``finish`` of the value of one JSON text, and its canonical JSON. One pass over ordinary values.
+
+    ``finish`` may change the value it is given. Raises ``ValueError``, ``TypeError`` and what ``finish`` raises.
+    """
+    value = finish(orjson.loads(text))
+    canonical = _dumps_fast(value)
+    if canonical is None or _EXPONENT.search(canonical):
+        value = finish(json.loads(text))
+        canonical = _dumps_slowly(value)
+    return value, canonical
 
 
 def dumps_canonical(value: Any) -> bytes:
     """``value`` as canonical JSON. Raises ``TypeError`` for a value that JSON does not have."""
+    canonical = _dumps_fast(value)
+    return _dumps_slowly(value) if canonical is None or _EXPONENT.search(canonical) else canonical
+
+
+def _dumps_fast(value: Any) -> bytes | None:
+    """orjson's output, canonical but for exponents; None when the value has a number too wide for it."""
     try:
-        fast = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError as error:
         if _WIDE_INTEGER not in str(error):
             raise
-        return _dumps_slowly(value)
-    return _dumps_slowly(value) if _EXPONENT.search(fast) else fast
+        return None
 
 
 def _dumps_slowly(value: Any) -> bytes:

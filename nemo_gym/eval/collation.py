@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from nemo_gym.config.task_ids import task_id_of_row
 from nemo_gym.errors import ConfigError
-from nemo_gym.eval.canonical_json import dumps_canonical, loads_exact
+from nemo_gym.eval.canonical_json import read_canonical
 from nemo_gym.eval.eval_plan import PlannedTask, TaskId
 from nemo_gym.eval.prompts import PromptTemplate
 
@@ -92,8 +92,7 @@ def collate(lines: Iterable[bytes], source: RowSource, first_position: int = 0) 
 
 def _collated(line: bytes, source: RowSource, position: int) -> CollatedRow:
     try:
-        row = _finished(loads_exact(line), source)
-        payload = dumps_canonical(row)
+        row, payload = read_canonical(line, lambda value: _finished(value, source))
     except RecursionError:
         raise ConfigError("the row is nested too deeply.") from None
     except ValueError as error:
