@@ -49,7 +49,10 @@ class ImageFiles:
 
 
 def find_ca_bundle(environ: Mapping[str, str]) -> bytes:
-    """The certificate authorities this process's environment names, for downloads in builds; empty for none."""
+    """The certificate authorities this process's environment names, for downloads in builds; empty for none.
+
+    Raises ``ConfigError`` when ``NEMO_GYM_CA_BUNDLE`` names no file.
+    """
     for variable in (
         "NEMO_GYM_CA_BUNDLE",
         "SSL_CERT_FILE",
@@ -60,6 +63,8 @@ def find_ca_bundle(environ: Mapping[str, str]) -> bytes:
         named = environ.get(variable)
         if named and Path(named).is_file():
             return Path(named).read_bytes()
+        if named and variable == "NEMO_GYM_CA_BUNDLE":  # the others are not ours to complain of
+            raise ConfigError(f"{variable} must name a file of certificates, and there is none at {named}.")
     return b""
 
 
@@ -69,19 +74,20 @@ def ensure_images(
     contexts: Sequence[BuildContext],
     *,
     python_image: str | None = None,
-) -> dict[str, str]:
-    """Every context's image, built where it is missing: repository name -> tag.
+) -> list[str]:
+    """Every context's image tag, in order; what is missing is built.
 
     Raises ``ImageError`` with the end of the log. The first failure, and a Ctrl-C, ends the builds under way.
     """
     base_tag, python = ensure_base(engine, files, python_image)
     base_id = _get_image_id(engine, base_tag)
-    tags = {context.repository: tag_of(context, base_id) for context in contexts}
-    missing = [context for context in contexts if engine.find_image_id(tags[context.repository]) is None]
+    tags = [tag_of(context, base_id) for context in contexts]
+    wanted = dict(zip(tags, contexts, strict=True))
+    missing = {tag: context for tag, context in wanted.items() if engine.find_image_id(tag) is None}
     if missing:
         arguments = {"BASE_IMAGE": base_tag, "PYTHON_IMAGE": python}
         with _Builds(engine, files.lock_folder) as builds:
-            builds.run([(context, tags[context.repository], arguments) for context in missing])
+            builds.run([(context, tag, arguments) for tag, context in missing.items()])
         engine.remove_dangling_images(LABEL_BUILD_STAGE)
     return tags
 
@@ -168,24 +174,18 @@ class _Builds:
             started = time.monotonic()
             labels = {LABEL_CONTEXT: context.digest()}
             log = self._engine.build_image(context.to_tar(), tag=tag, build_args=arguments, labels=labels)
-            with self._lock:
-                self._check_given_up(tag)
-                self._logs.append(log)
-            for text in log:
-                if text.strip():
-                    logger.debug("%s: %s", context.repository, text.rstrip())
+            with contextlib.closing(log):
+                with self._lock:
+                    self._check_given_up(tag)
+                    self._logs.append(log)
+                for text in log:
+                    if text.strip():
+                        logger.debug("%s: %s", context.repository, text.rstrip())
             logger.info("built %s in %.1f s", tag, time.monotonic() - started)
 
     @contextlib.contextmanager
     def _only_builder(self, tag: str) -> Iterator[None]:
         """Hold the lock of a tag; says so when another process holds it, and goes on waiting."""
-        try:
-            self._lock_folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(
-                f"The folder {self._lock_folder} for build locks cannot be made ({error}). "
-                "Set XDG_CACHE_HOME to a folder that can be written to."
-            ) from error
         lock = FileLock(self._lock_folder / f"{tag.replace('/', '_').replace(':', '_')}.lock")
 
         def say_once(state: RetryCallState) -> None:
@@ -195,7 +195,14 @@ class _Builds:
         retrying = Retrying(
             retry=retry_if_exception_type(Timeout), before=lambda _: self._check_given_up(tag), after=say_once
         )
-        retrying(lock.acquire, timeout=_LOCK_WAIT_S)
+        try:
+            self._lock_folder.mkdir(parents=True, exist_ok=True)
+            retrying(lock.acquire, timeout=_LOCK_WAIT_S)
+        except OSError as error:
+            raise ConfigError(
+                f"The folder {self._lock_folder} for build locks cannot be written to ({error}). "
+                "Set XDG_CACHE_HOME to a folder that can be, or change its owner."
+            ) from error
         try:
             yield
         finally:

@@ -33,7 +33,7 @@ def ensure_server_images(engine: ContainerEngine, topology: Topology, search_dir
         list(contexts.values()),
         python_image=images.python_image_of(os.environ),
     )
-    by_key = {key: tags[context.repository] for key, context in contexts.items()}
+    by_key = dict(zip(contexts, tags, strict=True))
     return {
         REGISTRY: by_key[REGISTRY],
         **{server.name: by_key["/".join(server.image_key)] for server in topology.servers},
@@ -48,7 +48,9 @@ def find_image_folder(server_type: str, implementation: str, roots: Sequence[Pat
             return folder
     known = sorted({path.name for root in roots for path in (root / "images" / server_type).glob("*") if path.is_dir()})
     nearest = difflib.get_close_matches(implementation, known, n=3)
-    hint = f" Did you mean {' or '.join(map(repr, nearest))}?" if nearest else f" Known ones: {', '.join(known)}."
+    hint = " Did you mean " + " or ".join(map(repr, nearest)) + "?" if nearest else ""
+    if known and not nearest:
+        hint = f" Known ones: {', '.join(known)}."
     raise ConfigError(
         f"No image folder images/{server_type}/{implementation} for that server in {', '.join(map(str, roots))}.{hint}"
     )

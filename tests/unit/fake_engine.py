@@ -126,7 +126,7 @@ class FakeEngine:
         def finish() -> None:
             if tag.startswith(self.fail_build):
                 raise ImageError(f"building {tag} failed", log_tail="the end of the log")
-            self.images[tag] = f"sha256:{next(self._ids):064x}"
+            self.images[tag] = f"sha256:{next(self._ids):012x}{0:052x}"
 
         log = FakeLog(["Step 1\n", "\n"], finish, hang=tag.startswith(self.hang_build))
         self.logs[tag] = log
@@ -138,7 +138,7 @@ class FakeEngine:
         def finish() -> None:
             if reference not in self.pullable:
                 raise ImageError(f"pulling {reference} failed", log_tail="no registry answers")
-            self.images[reference] = f"sha256:{next(self._ids):064x}"
+            self.images[reference] = f"sha256:{next(self._ids):012x}{0:052x}"
 
         return FakeLog(["Pulling\n"], finish)
 

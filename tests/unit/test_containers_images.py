@@ -1,0 +1,280 @@
+"""Images are built once per content, whoever asks, and a build that is given up leaves nothing running."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from nemo_gym.containers import images
+from nemo_gym.containers.build_context import BuildContext, ContextFile
+from nemo_gym.containers.images import (
+    LOCAL_PYTHON_IMAGE,
+    PYTHON_IMAGE,
+    ImageFiles,
+    ensure_base,
+    ensure_images,
+    find_ca_bundle,
+    image_files,
+    python_image_of,
+    tag_of,
+)
+from nemo_gym.errors import ConfigError, ImageError
+from tests.unit.fake_engine import FakeEngine, FakeLog
+
+PYTHON_ID = "sha256:" + "ab" * 32
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> ImageFiles:
+    package = tmp_path / "nemo_gym"
+    (package / "servers").mkdir(parents=True)
+    for path in ("__init__.py", "errors.py", "py.typed", "servers/base.py"):
+        (package / path).write_text(path)
+    for name in ("base.Dockerfile", "requirements.txt", "server.Dockerfile"):
+        (tmp_path / name).write_text(name)
+    return ImageFiles(
+        package=package,
+        base_dockerfile=tmp_path / "base.Dockerfile",
+        base_requirements=tmp_path / "requirements.txt",
+        server_dockerfile=tmp_path / "server.Dockerfile",
+        ca_bundle=b"",
+        lock_folder=tmp_path / "cache" / "locks",
+    )
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine(images={PYTHON_IMAGE: PYTHON_ID})
+
+
+def context(name: str, content: bytes = b"x") -> BuildContext:
+    return BuildContext(f"nemo-gym/{name}", {"Dockerfile": ContextFile(content)})
+
+
+def built(engine: FakeEngine) -> list[str]:
+    return [build["tag"].partition(":")[0] for build in engine.builds]
+
+
+class TestEnsureImages:
+    def test_built_then_present(self, engine: FakeEngine, files: ImageFiles) -> None:
+        contexts = [context("one"), context("two")]
+        tags = ensure_images(engine, files, contexts)
+        base, one, two = engine.builds[0], *sorted(engine.builds[1:], key=lambda build: str(build["tag"]))
+        assert base["tag"].startswith("nemo-gym/base:")
+        assert base["tag"].endswith("-" + "ab" * 6)
+        assert base["build_args"] == {"PYTHON_IMAGE": PYTHON_IMAGE}
+        assert tags == [one["tag"], two["tag"]]
+        assert one["build_args"] == {"PYTHON_IMAGE": PYTHON_IMAGE, "BASE_IMAGE": base["tag"]}
+        assert one["labels"] == {"nemo-gym.context": contexts[0].digest()}
+        assert one["tar"] == contexts[0].to_tar().getvalue()
+        assert set(engine.swept_stages) == {"nemo-gym.stage=build"}
+
+        assert ensure_images(engine, files, contexts) == tags
+        assert len(engine.builds) == 3
+        assert len(engine.swept_stages) == 2
+
+    def test_a_tag_names_content_and_base(self, engine: FakeEngine, files: ImageFiles) -> None:
+        one = context("one")
+        (tag,) = ensure_images(engine, files, [one])
+        base_tag, _ = ensure_base(engine, files)
+        assert tag == f"nemo-gym/one:{one.digest()[:12]}-{engine.images[base_tag].removeprefix('sha256:')[:12]}"
+
+    def test_a_changed_server_builds_only_itself(self, engine: FakeEngine, files: ImageFiles) -> None:
+        ensure_images(engine, files, [context("one"), context("two")])
+        engine.builds.clear()
+        ensure_images(engine, files, [context("one"), context("two", b"changed")])
+        assert built(engine) == ["nemo-gym/two"]
+
+    def test_a_changed_base_builds_all(self, engine: FakeEngine, files: ImageFiles) -> None:
+        ensure_images(engine, files, [context("one")])
+        engine.builds.clear()
+        (files.package / "servers" / "base.py").write_text("changed")
+        ensure_images(engine, files, [context("one")])
+        assert built(engine) == ["nemo-gym/base", "nemo-gym/one"]
+
+    def test_a_changed_python_builds_all(self, engine: FakeEngine, files: ImageFiles) -> None:
+        ensure_images(engine, files, [context("one")])
+        engine.builds.clear()
+        engine.images[PYTHON_IMAGE] = "sha256:" + "cd" * 32
+        ensure_images(engine, files, [context("one")])
+        assert built(engine) == ["nemo-gym/base", "nemo-gym/one"]
+
+    def test_two_contexts_of_one_repository(self, engine: FakeEngine, files: ImageFiles) -> None:
+        """Names that differ only in what a repository name cannot hold (a_b, a-b) still get their own images."""
+        first, second = ensure_images(engine, files, [context("same", b"1"), context("same", b"2")])
+        assert first != second
+        assert {first, second} < set(engine.images)
+
+    def test_one_context_twice_is_built_once(self, engine: FakeEngine, files: ImageFiles) -> None:
+        first, second = ensure_images(engine, files, [context("one"), context("one")])
+        assert first == second
+        assert built(engine) == ["nemo-gym/base", "nemo-gym/one"]
+
+    def test_threads_build_each_tag_once(self, engine: FakeEngine, files: ImageFiles) -> None:
+        with ThreadPoolExecutor(4) as pool:
+            runs = [pool.submit(ensure_images, engine, files, [context("one"), context("two")]) for _ in range(4)]
+            assert len({tuple(run.result()) for run in runs}) == 1
+        assert sorted(built(engine)) == ["nemo-gym/base", "nemo-gym/one", "nemo-gym/two"]
+
+
+class TestFailures:
+    def test_the_first_failure_ends_the_others(self, engine: FakeEngine, files: ImageFiles) -> None:
+        engine.fail_build, engine.hang_build = "nemo-gym/bad", "nemo-gym/slow"
+        with pytest.raises(ImageError, match="building nemo-gym/bad") as caught:
+            ensure_images(engine, files, [context("slow"), context("bad")])
+        assert caught.value.log_tail == "the end of the log"
+        slow = next(log for tag, log in engine.logs.items() if tag.startswith("nemo-gym/slow"))
+        assert slow.closed.is_set()
+
+    def test_an_interrupt_ends_the_builds(
+        self, engine: FakeEngine, files: ImageFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ensure_base(engine, files)
+        engine.hang_build = "nemo-gym/slow"
+
+        def interrupted(pending: object) -> Iterator[None]:
+            deadline = time.monotonic() + 5
+            while not any(log.begun.is_set() for log in slow_logs(engine)) and time.monotonic() < deadline:
+                time.sleep(0.005)
+            raise KeyboardInterrupt
+            yield
+
+        monkeypatch.setattr(images, "as_completed", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ensure_images(engine, files, [context("slow")])
+        assert [log.closed.is_set() for log in slow_logs(engine)] == [True]
+
+    def test_a_build_that_begins_when_all_is_given_up(self, files: ImageFiles) -> None:
+        """The engine may still be taking in the context when another build fails."""
+
+        class Late(FakeEngine):
+            def build_image(self, *args: object, **kwargs: object) -> FakeLog:
+                log = super().build_image(*args, **kwargs)  # type: ignore[arg-type]
+                if str(kwargs["tag"]).startswith("nemo-gym/late"):
+                    entered.set()
+                    failed.wait(5)
+                    time.sleep(0.05)
+                elif str(kwargs["tag"]).startswith("nemo-gym/bad"):
+                    entered.wait(5)
+                    failed.set()
+                return log
+
+        entered, failed = threading.Event(), threading.Event()
+        engine = Late(images={PYTHON_IMAGE: PYTHON_ID}, fail_build="nemo-gym/bad", hang_build="nemo-gym/late")
+        with pytest.raises(ImageError, match="nemo-gym/bad"):
+            ensure_images(engine, files, [context("late"), context("bad")])
+        (late,) = (log for tag, log in engine.logs.items() if tag.startswith("nemo-gym/late"))
+        assert late.closed.is_set()
+
+    def test_a_lock_folder_that_cannot_be_made(self, engine: FakeEngine, files: ImageFiles) -> None:
+        files.lock_folder.parent.write_text("a file")
+        with pytest.raises(ConfigError, match="Set XDG_CACHE_HOME"):
+            ensure_base(engine, files)
+
+    def test_a_lock_that_cannot_be_written(self, engine: FakeEngine, files: ImageFiles) -> None:
+        base_tag, _ = ensure_base(engine, files)
+        (lock,) = [path for path in files.lock_folder.iterdir() if path.name.startswith("nemo-gym_base")]
+        lock.unlink(missing_ok=True)
+        lock.mkdir()  # stands for a lock of root's
+        del engine.images[base_tag]
+        with pytest.raises(ConfigError, match="Set XDG_CACHE_HOME"):
+            ensure_base(engine, files)
+
+    def test_the_lock_is_free_after_a_failure(self, engine: FakeEngine, files: ImageFiles) -> None:
+        engine.fail_build = "nemo-gym/base"
+        with pytest.raises(ImageError):
+            ensure_base(engine, files)
+        engine.fail_build = "\0"
+        ensure_base(engine, files)
+
+    def test_another_process_builds(
+        self, engine: FakeEngine, files: ImageFiles, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        base_tag, _ = ensure_base(engine, files)
+        wanted = tag_of(context("one"), engine.images[base_tag])
+        monkeypatch.setattr(images, "_LOCK_WAIT_S", 0.01)
+        said = threading.Event()
+        logging.getLogger("nemo_gym.containers.images").addFilter(waiting := SaysWaiting(said))
+        with caplog.at_level(logging.INFO), ThreadPoolExecutor(1) as pool:
+            with FileLock(files.lock_folder / f"{wanted.replace('/', '_').replace(':', '_')}.lock"):
+                run = pool.submit(ensure_images, engine, files, [context("one")])
+                assert said.wait(5)
+                engine.images[wanted] = "sha256:built-elsewhere"
+            assert run.result(5) == [wanted]
+        logging.getLogger("nemo_gym.containers.images").removeFilter(waiting)
+        assert built(engine) == ["nemo-gym/base"]
+        assert caplog.text.count("another process builds") == 1
+
+
+class SaysWaiting(logging.Filter):
+    def __init__(self, said: threading.Event) -> None:
+        super().__init__()
+        self.said = said
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if "another process builds" in record.getMessage():
+            self.said.set()
+        return True
+
+
+def slow_logs(engine: FakeEngine) -> list[FakeLog]:
+    return [log for tag, log in dict(engine.logs).items() if tag.startswith("nemo-gym/slow")]
+
+
+class TestPython:
+    def test_the_public_one_first(self, files: ImageFiles) -> None:
+        engine = FakeEngine(images={PYTHON_IMAGE: PYTHON_ID, LOCAL_PYTHON_IMAGE: "sha256:00"})
+        assert ensure_base(engine, files)[1] == PYTHON_IMAGE
+
+    def test_the_local_equivalent_without_asking_a_registry(self, files: ImageFiles) -> None:
+        engine = FakeEngine(images={LOCAL_PYTHON_IMAGE: PYTHON_ID})
+        assert ensure_base(engine, files)[1] == LOCAL_PYTHON_IMAGE
+        assert engine.calls["pull_image"] == 0
+
+    def test_pulled(self, files: ImageFiles) -> None:
+        engine = FakeEngine(pullable={PYTHON_IMAGE})
+        assert ensure_base(engine, files)[1] == PYTHON_IMAGE
+
+    def test_the_users_choice_alone(self, files: ImageFiles) -> None:
+        engine = FakeEngine(images={PYTHON_IMAGE: PYTHON_ID}, pullable={"mine:1"})
+        assert ensure_base(engine, files, "mine:1")[1] == "mine:1"
+        assert engine.builds[0]["build_args"] == {"PYTHON_IMAGE": "mine:1"}
+
+    def test_no_registry_answers(self, files: ImageFiles) -> None:
+        with pytest.raises(ImageError, match="scripts/base-image") as caught:
+            ensure_base(FakeEngine(), files)
+        assert "NEMO_GYM_PYTHON_IMAGE" in str(caught.value)
+        assert caught.value.log_tail == "no registry answers"
+
+    @pytest.mark.parametrize(("environ", "choice"), [({}, None), ({"NEMO_GYM_PYTHON_IMAGE": ""}, None)])
+    def test_no_choice(self, environ: dict[str, str], choice: str | None) -> None:
+        assert python_image_of(environ) is choice
+        assert python_image_of({"NEMO_GYM_PYTHON_IMAGE": "mine:1"}) == "mine:1"
+
+
+class TestFiles:
+    def test_ca_bundle(self, tmp_path: Path) -> None:
+        (tmp_path / "a").write_bytes(b"A")
+        (tmp_path / "b").write_bytes(b"B")
+        assert find_ca_bundle({}) == b""
+        assert find_ca_bundle({"PIP_CERT": f"{tmp_path}/a"}) == b"A"
+        assert find_ca_bundle({"SSL_CERT_FILE": f"{tmp_path}/gone", "CURL_CA_BUNDLE": f"{tmp_path}/a"}) == b"A"
+        assert find_ca_bundle({"PIP_CERT": f"{tmp_path}/a", "NEMO_GYM_CA_BUNDLE": f"{tmp_path}/b"}) == b"B"
+        with pytest.raises(ConfigError, match="NEMO_GYM_CA_BUNDLE must name a file"):
+            find_ca_bundle({"PIP_CERT": f"{tmp_path}/a", "NEMO_GYM_CA_BUNDLE": f"{tmp_path}/gone"})
+
+    def test_where_everything_stands(self, tmp_path: Path) -> None:
+        found = image_files(tmp_path, {"XDG_CACHE_HOME": "/somewhere"})
+        assert found.base_dockerfile == tmp_path / "Dockerfile"
+        assert found.base_requirements == tmp_path / "images" / "requirements.txt"
+        assert found.server_dockerfile == tmp_path / "images" / "Dockerfile"
+        assert found.lock_folder == Path("/somewhere/nemo-gym/locks")
+        assert (found.package / "containers" / "images.py").is_file()
+        assert image_files(tmp_path, {}).lock_folder == Path.home() / ".cache" / "nemo-gym" / "locks"
