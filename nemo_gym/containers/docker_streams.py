@@ -22,6 +22,10 @@ from nemo_gym.containers.engine import Died
 from nemo_gym.errors import EngineError, ImageError
 
 
+_SEND_TIMEOUT_S = 30.0
+"""A container that does not read its input for this long never will (what fits into a pipe is taken at once)."""
+
+
 class SocketStdin:
     """A container's stdin over the hijacked connection of an attach call."""
 
@@ -30,6 +34,8 @@ class SocketStdin:
         # SocketIO (unix, TCP) wraps the socket; TLS and ssh give theirs bare
         self._socket = getattr(attached, "_sock", attached)
         self._lock = threading.Lock()
+        if hasattr(self._socket, "settimeout"):
+            self._socket.settimeout(_SEND_TIMEOUT_S)
 
     def send(self, data: bytes) -> None:
         with self._lock:
@@ -40,6 +46,8 @@ class SocketStdin:
                     view = memoryview(data)
                     while view:
                         view = view[self._socket.send(view) :]
+            except TimeoutError as error:
+                raise EngineError(f"a container's standard input is not read ({error})") from error
             except OSError as error:
                 raise EngineError(f"a container's standard input is closed ({error})") from error
 
@@ -65,12 +73,17 @@ class ImageLog:
         self._begin = begin
         self._responses: list[requests.Response] = []
         self._closed = threading.Event()
-        client.hooks["response"].append(lambda response, **_: self._responses.append(response))
+        client.hooks["response"].append(self._take)
+
+    def _take(self, response: requests.Response, **_: Any) -> None:
+        self._responses.append(response)
+        if self._closed.is_set():  # given up while the engine still took in the context
+            _cut(response)
 
     def __iter__(self) -> Iterator[str]:
         tail: list[str] = []
         try:
-            for message in self._begin(self._client):
+            for message in self._begin(self._client) if not self._closed.is_set() else ():
                 if "error" in message:
                     raise _image_error(self._doing, str(message["error"]).strip(), "".join(tail))
                 text = message.get("stream") or _pull_line(message)
@@ -89,13 +102,18 @@ class ImageLog:
         ) as error:
             how = "given up" if self._closed.is_set() else f"the engine broke off ({error})"
             raise _image_error(self._doing, how, "".join(tail)) from error
+        else:
+            if self._closed.is_set():  # a log that is cut may look as if it had come to its end
+                raise _image_error(self._doing, "given up", "".join(tail))
         finally:
+            for response in self._responses:
+                response.close()
             self.close()
 
     def close(self) -> None:
         self._closed.set()
-        for response in self._responses:
-            CancellableStream(iter(()), response).close()
+        for response in list(self._responses):
+            _cut(response)
         self._client.close()
 
 
@@ -125,6 +143,12 @@ class DeathEvents:
             self._closed.set()
             with contextlib.suppress(OSError, docker.errors.DockerException, AttributeError):
                 self._stream.close()
+
+
+def _cut(response: requests.Response) -> None:
+    """End a response under its reader, which sees the end of the stream; the engine sees the client gone."""
+    with contextlib.suppress(OSError, docker.errors.DockerException, AttributeError):
+        CancellableStream(iter(()), response).close()
 
 
 def _image_error(doing: str, error: str, log_tail: str) -> ImageError:
