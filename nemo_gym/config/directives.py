@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from nemo_gym.config.merging import COPY_KEY, DELETE_KEY, DIRECTIVE_KEYS, INHERIT_KEY, Deletions, merge
-from nemo_gym.config.paths import ABSENT, MISSING, Path, copy_plain, join, lookup
+from nemo_gym.config.paths import ABSENT, MISSING, Path, copy_plain, join, kind_of, lookup
 from nemo_gym.errors import ConfigError
 
 _STRING_FORM = re.compile(r"\s*\$\{\s*(inherit_from|copy)\s*:(?P<target>.*)\}\s*", re.DOTALL)
@@ -107,7 +107,7 @@ class _Expansion:
                     return source
                 raise ConfigError(
                     f"{join((*path, key))} points at {target!r}, which is "
-                    f"{'not set (???)' if source == MISSING else f'a {type(source).__name__} and no dict'}, while "
+                    f"{'not set (???)' if source == MISSING else f'{kind_of(source)}, no dict'}, while "
                     f"there are further keys beside it ({', '.join(own)}). They can only be laid over a dict."
                 )
             result = merge(result, source)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _REFERENCE = re.compile(r"(?<!\\)\$\{\s*(\.*)([^${}\s:.][^${}\s:]*)\s*\}")
 _VARIABLE = re.compile(r"(?<!\\)\$\{\s*oc\.env\s*:\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}")
+_OPENING = re.compile(r"(\\*)\$\{")
 _KEY_IN_MESSAGE = re.compile(r"Interpolation key '(.+?)' not found|Missing mandatory value: (\S+)")
 
 
@@ -162,3 +163,12 @@ def _first_line(error: Exception) -> str:
 def _replace(tree: dict[str, Any], path: Path) -> None:
     parent = lookup(tree, path[:-1])
     parent[int(path[-1]) if isinstance(parent, list) else path[-1]] = MISSING
+
+
+def escape_texts(plain: Any) -> Any:
+    """``plain`` with every ``${`` in its texts escaped, so that reading it as a config gives the same again."""
+    if isinstance(plain, Mapping):
+        return {key: escape_texts(value) for key, value in plain.items()}
+    if isinstance(plain, list | tuple):
+        return [escape_texts(value) for value in plain]
+    return _OPENING.sub(r"\1\1\\${", plain) if isinstance(plain, str) else plain

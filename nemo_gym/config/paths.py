@@ -74,3 +74,13 @@ def how_to_set(path: Path, root: Any = None, value: str = "VALUE") -> str:
         return "a config file (its path has a key with a dot in it)"
     nested = "".join(f'{{"{step}": ' for step in path) + value + "}" * len(path)
     return f"overrides={nested} in Python, or ++{'.'.join(path)}={value} on the command line"
+
+
+_KINDS = {dict: "a dict", list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
+
+
+def kind_of(value: Any) -> str:
+    """What ``value`` is, in a config's own terms and without showing it: it may be a secret."""
+    if value is None:
+        return "nothing"
+    return _KINDS.get(type(value), f"a value of type {type(value).__name__}")

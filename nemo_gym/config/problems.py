@@ -16,7 +16,7 @@ from nemo_gym.config.instances import (
     iter_server_refs,
 )
 from nemo_gym.config.interpolation import BrokenReference
-from nemo_gym.config.paths import ABSENT, MISSING, Path, how_to_set, iter_leaves, join, lookup
+from nemo_gym.config.paths import ABSENT, MISSING, Path, how_to_set, iter_leaves, join, kind_of, lookup
 from nemo_gym.config.server_entries import iter_entry_problems, looks_like_server, server_type_of
 
 _POLICY_OPTIONS = {
@@ -156,7 +156,7 @@ def _unusable(key: str, value: Any) -> str:
         return "an empty one" if not value.strip() and key != "policy_api_key" else ""
     if value is None:
         return "" if key == "policy_api_key" else "null"
-    return f"a {type(value).__name__} (put it in quotes)"
+    return f"{kind_of(value)} (put it in quotes)"
 
 
 def _is_referred_to(key: str, facts: ConfigFacts) -> bool:
@@ -255,7 +255,7 @@ def _head_server(facts: ConfigFacts) -> Iterator[str]:
     if value is None or value == MISSING:
         return
     if not isinstance(value, Mapping):
-        yield f"head_server must be {{host: ..., port: ...}}; found a {type(value).__name__}."
+        yield f"head_server must be {{host: ..., port: ...}}; found {kind_of(value)}."
         return
     port = value.get("port")
     if port not in (None, MISSING) and (isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 65536):

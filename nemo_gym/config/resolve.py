@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nemo_gym.config.directives import expand_directives
 from nemo_gym.config.instances import POLICY_MODEL
-from nemo_gym.config.interpolation import BrokenReference, interpolate
+from nemo_gym.config.interpolation import BrokenReference, escape_texts, interpolate
 from nemo_gym.config.merging import merge_layers
 from nemo_gym.config.overrides import checked_overrides
 from nemo_gym.config.problems import ConfigFacts, is_tolerated, list_problems
@@ -20,6 +20,7 @@ from nemo_gym.config.sources import (
     load_env_file,
     search_roots,
 )
+from nemo_gym.config.yaml_files import dump_yaml
 from nemo_gym.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -120,3 +121,8 @@ def to_plain(config: DictConfig) -> dict[str, Any]:
     if not isinstance(plain, dict):
         raise ConfigError(f"A config is a dict at its top level; found {type(plain).__name__}.")
     return {str(key): value for key, value in plain.items()}
+
+
+def dump_config(plain: Mapping[str, Any]) -> str:
+    """A plain resolved config as YAML that gives the same config when it is read as a config file again."""
+    return dump_yaml(escape_texts(plain))

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from nemo_gym.config.instances import DOMAINS, POLICY_MODEL, RESERVED_KEYS, SERVER_TYPES, ServerInstance
+from nemo_gym.config.paths import kind_of
 from nemo_gym.errors import ConfigError
 
 # A server's name is its network alias and the first step of an override, so neither dots nor blanks can be in it.
@@ -107,7 +108,7 @@ def _entry_problems(name: str, entry: Mapping[str, Any], *, complete: bool) -> I
 def _implementation_problems(name: str, server_type: str, node: Any, *, complete: bool) -> Iterator[str]:
     path = f"{name}.{server_type}"
     if not isinstance(node, Mapping) or not node:
-        found = "nothing" if not node else f"a {type(node).__name__}"
+        found = "nothing" if not node else kind_of(node)
         yield f"Server {name!r}: {path} needs one implementation with its settings; found {found}."
         return
     if len(node) > 1:
@@ -119,8 +120,7 @@ def _implementation_problems(name: str, server_type: str, node: Any, *, complete
     implementation, settings = next(iter(node.items()))
     path = f"{path}.{implementation}"
     if not isinstance(settings, Mapping):
-        found = "nothing" if settings is None else f"a {type(settings).__name__}"
-        yield f"Server {name!r}: {path} needs its settings (at least `entrypoint: app.py`); found {found}."
+        yield f"Server {name!r}: {path} needs its settings (at least `entrypoint: app.py`); found {kind_of(settings)}."
         return
     if complete:
         yield from _settings_problems(name, server_type, path, settings)
@@ -129,7 +129,7 @@ def _implementation_problems(name: str, server_type: str, node: Any, *, complete
 def _settings_problems(name: str, server_type: str, path: str, settings: Mapping[str, Any]) -> Iterator[str]:
     entrypoint = settings.get("entrypoint")
     if not isinstance(entrypoint, str) or not entrypoint:
-        found = "it is missing" if "entrypoint" not in settings else f"found {entrypoint!r}"
+        found = "it is missing" if "entrypoint" not in settings else f"found {kind_of(entrypoint)}"
         yield f"Server {name!r}: {path}.entrypoint must name the file to run, such as app.py; {found}."
     port = settings.get("port")
     if port not in (None, _MISSING) and (isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536):

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from nemo_gym.config.paths import kind_of
 from nemo_gym.errors import ConfigError
 
 _TAG = "tag:yaml.org,2002:"
@@ -80,8 +81,7 @@ def parse_yaml_dict(data: bytes | str, where: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        kind = {"list": "a list", "str": "a text"}.get(type(value).__name__, f"a {type(value).__name__}")
-        raise ConfigError(f"{where}: the top level must be `key: value` pairs; found {kind}.")
+        raise ConfigError(f"{where}: the top level must be `key: value` pairs; found {kind_of(value)}.")
     return value
 
 
