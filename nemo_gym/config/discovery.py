@@ -80,8 +80,8 @@ def _find(folder: str, name: str, roots: Sequence[Path], *, kind: str, command: 
 def _unknown(folder: str, name: str, steps: list[str], roots: Sequence[Path], kind: str, command: str) -> str:
     names = [found for found, _ in _folders(folder, roots)]
     if len(steps) > 1 and steps[0] in names:
-        flavors = sorted({f for root in roots for f in _flavors(root / folder / steps[0])})
-        near = [f"{steps[0]}/{f}" for f in get_close_matches("/".join(steps[1:]), flavors, n=3, cutoff=0.5)]
+        flavors = _all_flavors(folder, steps[0], roots)
+        near = [f"{steps[0]}/{f}" for f in get_close_matches("/".join(steps[1:]), flavors, n=3, cutoff=0.6)]
         known = f"{steps[0]!r} has {'the flavors ' + ', '.join(flavors) if flavors else 'no flavors'}."
         message = f"Unknown flavor {'/'.join(steps[1:])!r} of the {kind} {steps[0]!r}. {known}"
     else:
@@ -89,10 +89,10 @@ def _unknown(folder: str, name: str, steps: list[str], roots: Sequence[Path], ki
         message = f"Unknown {kind} {name!r}."
         if not near:
             message += f" There is {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}." if names else ""
-        if name.endswith((".yaml", ".yml")):
-            message += " A config file is given with --config, a benchmark by its name."
     if near:
         message += f" Did you mean {' or '.join(near)}?"
+    if name.endswith((".yaml", ".yml")):
+        message += f" A {kind} is given by its name, without .yaml; a config file of your own with --config."
     looked = ", ".join(str(root / folder) for root in roots)
     return f"{message}\nLooked in {looked}. `{command}` lists what there is."
 
@@ -100,12 +100,19 @@ def _unknown(folder: str, name: str, steps: list[str], roots: Sequence[Path], ki
 def list_benchmarks(roots: Sequence[Path]) -> list[BenchmarkEntry]:
     """All benchmarks of ``roots`` by name; of two with one name, that of the first root."""
     servers = {entry.name: entry for entry in list_servers("resources_servers", roots)}
-    return [_benchmark_entry(name, path, servers) for name, path in _folders("benchmarks", roots)]
+    return [
+        _benchmark_entry(name, path, _all_flavors("benchmarks", name, roots), servers)
+        for name, path in _folders("benchmarks", roots)
+    ]
 
 
 def list_servers(server_type: str, roots: Sequence[Path]) -> list[ServerEntry]:
     """All server images of one type in ``roots`` by name; of two with one name, that of the first root."""
-    return [_server_entry(name, path, server_type) for name, path in _folders(f"images/{server_type}", roots)]
+    folder = f"images/{server_type}"
+    return [
+        _server_entry(name, path, server_type, _all_flavors(folder, name, roots))
+        for name, path in _folders(folder, roots)
+    ]
 
 
 def _folders(folder: str, roots: Sequence[Path]) -> list[tuple[str, Path]]:
@@ -117,8 +124,9 @@ def _folders(folder: str, roots: Sequence[Path]) -> list[tuple[str, Path]]:
     return sorted(found.items())
 
 
-def _benchmark_entry(name: str, path: Path, servers: Mapping[str, ServerEntry]) -> BenchmarkEntry:
-    flavors = tuple(_flavors(path.parent))
+def _benchmark_entry(
+    name: str, path: Path, flavors: tuple[str, ...], servers: Mapping[str, ServerEntry]
+) -> BenchmarkEntry:
     try:
         content = load_yaml_file(path)
     except ConfigError as error:
@@ -136,8 +144,7 @@ def _benchmark_entry(name: str, path: Path, servers: Mapping[str, ServerEntry]) 
     return BenchmarkEntry(name, path, description or (named[0].description if named else ""), domain, flavors)
 
 
-def _server_entry(name: str, path: Path, server_type: str) -> ServerEntry:
-    flavors = tuple(_flavors(path.parent))
+def _server_entry(name: str, path: Path, server_type: str, flavors: tuple[str, ...]) -> ServerEntry:
     try:
         content = load_yaml_file(path)
     except ConfigError as error:
@@ -182,6 +189,11 @@ def _first_paragraph(readme: Path) -> str:
         elif prose:
             break
     return " ".join(prose)
+
+
+def _all_flavors(folder: str, name: str, roots: Sequence[Path]) -> tuple[str, ...]:
+    """The flavors of ``name`` in all roots: a root may add some to a benchmark that another root has."""
+    return tuple(sorted({flavor for root in roots for flavor in _flavors(root / folder / name)}))
 
 
 def _flavors(folder: Path) -> list[str]:

@@ -102,10 +102,12 @@ def parse_yaml_value(text: str, where: str) -> Any:
         value = yaml.load(text, Loader=_ConfigLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        line, column = _place(text, mark) if mark is not None else (1, 1)
         context = f" ({error.context})" if error.context else ""
-        hint = _quoting_hint(text, mark.line) if mark is not None else ""
-        raise ConfigError(f"{where}{place}: not valid YAML: {error.problem or error}{context}.{hint}") from error
+        raise ConfigError(
+            f"{where}, line {line}, column {column}: not valid YAML: {error.problem or error}{context}."
+            f"{_quoting_hint(text, line)}"
+        ) from error
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         column = error.position - before.rfind("\n")
@@ -157,10 +159,17 @@ def dump_yaml(value: Any) -> str:
     return yaml.dump(value, Dumper=_ConfigDumper, sort_keys=False, allow_unicode=True, width=110)
 
 
+def _place(text: str, mark: Any) -> tuple[int, int]:
+    """Line and column of ``mark``, counted from 1; what is lacking at the end is told at the last character."""
+    lines = text.splitlines() or [""]
+    if mark.line < len(lines):
+        return mark.line + 1, mark.column + 1
+    return len(lines), len(lines[-1]) + 1
+
+
 def _quoting_hint(text: str, line_number: int) -> str:
     """What helps with the two things that configs have and YAML takes for its own syntax inside braces."""
-    lines = text.splitlines()
-    line = lines[line_number] if line_number < len(lines) else ""
+    line = (text.splitlines() or [""])[line_number - 1]
     if line.lstrip(" ").startswith("\t"):
         return " YAML is indented with spaces, not tabs."
     found = next((sign for sign in ("???", "${") if sign in line), None)

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nemo_gym.config.redaction import MASK, find_secrets, is_secret_key, redact_config, redact_text
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "policy_api_key",
+        "openai_api_key",
+        "api-key",
+        "apiKey",
+        "API_KEY",
+        "OPENAI_API_KEY",
+        "key",
+        "hf_token",
+        "hfToken",
+        "access_token",
+        "token",
+        "client_secret",
+        "secret",
+        "session_secret",
+        "db_password",
+        "password",
+        "PASSWORD",
+        "passwd",
+        "credentials",
+        "credential",
+        "Authorization",
+        "X-Auth-Token",
+        "X-API-Key",
+        "authorization_header",
+        "api_keys",
+        "access_tokens",
+        "apikey",
+        "accessToken",
+        "private_key",
+        "secret_key",
+        "secretKey",
+        "aws_secret_access_key",
+        "passphrase",
+        "bearer_token",
+        "webhook_key",
+        "HFToken",
+        "judge_key",
+    ],
+)
+def test_keys_that_hold_secrets(key: str) -> None:
+    assert is_secret_key(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "max_output_tokens",
+        "max_tokens",
+        "num_tokens",
+        "tokens",
+        "tokenizer",
+        "tokenize",
+        "key_metrics",
+        "keys",
+        "keyboard",
+        "monkey",
+        "turkey",
+        "primary_key",
+        "foreign_key",
+        "sort_key",
+        "group_key",
+        "cache_key",
+        "public_key",
+        "eos_token",
+        "pad_token",
+        "stop_token",
+        "max_token",
+        "secretary",
+        "passwordless_login_url_count",
+        "keyword",
+        "keywords",
+        "authors",
+        "author",
+        "token_count",
+        "key_name",
+        "hockey",
+        "policy_model_name",
+        "policy_base_url",
+        "entrypoint",
+        "num_repeats",
+        "answer_key",
+        "input_key",
+        "key_id",
+    ],
+)
+def test_keys_that_only_look_like_it(key: str) -> None:
+    assert not is_secret_key(key)
+
+
+def test_everything_below_a_secret_key_is_hidden() -> None:
+    config = {
+        "policy_api_key": "sk-1",
+        "credentials": {"user": "u", "pins": [1, {"deep": "x"}], "on": True, "none": None},
+        "api_keys": ["a1", "b2"],
+        "max_output_tokens": 5,
+        "servers": [{"token": "t", "host": "h"}],
+    }
+    before = copy.deepcopy(config)
+    assert redact_config(config) == {
+        "policy_api_key": MASK,
+        "credentials": {"user": MASK, "pins": [MASK, {"deep": MASK}], "on": True, "none": None},
+        "api_keys": [MASK, MASK],
+        "max_output_tokens": 5,
+        "servers": [{"token": MASK, "host": "h"}],
+    }
+    assert config == before
+
+
+def test_what_is_no_secret_yet_stays_readable() -> None:
+    config = {"a_key": "???", "b_key": "${policy_api_key}", "c_key": "", "d_key": None}
+    assert redact_config(config) == config
+    assert find_secrets(config) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://user:pass@host:1/v1", "https://***@host:1/v1"),
+        ("see http://tok123@h/x and https://u:p@q", "see http://***@h/x and https://***@q"),
+        ("postgresql+psycopg://u:p%40ss@db/x", "postgresql+psycopg://***@db/x"),
+        ("http://h/x?api_key=abc&n=1&access_token=d#f", "http://h/x?api_key=***&n=1&access_token=***#f"),
+        ("http://h/x?max_tokens=5", "http://h/x?max_tokens=5"),
+        ("Authorization: Bearer abc.def-123", "Authorization: Bearer ***"),
+        ("authorization: basic dXNlcjpwYXNz", "authorization: basic ***"),
+        ("http://h:8000/v1/models/a@b", "http://h:8000/v1/models/a@b"),
+        ("a basic test, bearer of news", "a basic test, bearer of news"),
+        ("mail me@x.org", "mail me@x.org"),
+    ],
+)
+def test_secrets_by_their_form(text: str, shown: str) -> None:
+    assert redact_config({"note": text, "l": [text]}) == {"note": shown, "l": [shown]}
+    assert redact_text(text) == shown
+
+
+def test_a_secret_is_hidden_where_it_appears_in_other_values() -> None:
+    config = {
+        "policy_api_key": "sk-abcdef123",
+        "note": "use sk-abcdef123 here",
+        "short_key": "app",
+        "entrypoint": "app.py",
+    }
+    assert redact_config(config) == {
+        "policy_api_key": MASK,
+        "note": "use *** here",
+        "short_key": MASK,
+        "entrypoint": "app.py",
+    }
+
+
+def test_secrets_of_a_config() -> None:
+    config = {
+        "api_key": "sk-1",
+        "header_token": "Bearer abcdef1",
+        "pin_secret": 1234,
+        "l": [{"password": "p w"}],
+        "url": "https://user:p%40ss@h/?token=qq",
+        "other": "Bearer zzzzzzz",
+    }
+    assert find_secrets(config) == {
+        "sk-1",
+        "Bearer abcdef1",
+        "abcdef1",
+        "1234",
+        "p w",
+        "user:p%40ss",
+        "p@ss",
+        "qq",
+        "zzzzzzz",
+    }
+
+
+def test_text_is_rid_of_secrets_in_every_spelling() -> None:
+    secret = 'a"b/c d\ne-long-line'
+    text = f"raw {secret} | json {json.dumps(secret)} | url a%22b%2Fc%20d%0Ae-long-line | line e-long-line"
+    assert redact_text(text, [secret]) == f'raw {MASK} | json "{MASK}" | url {MASK} | line {MASK}'
+
+
+def test_longer_secrets_go_first_and_short_ones_only_where_they_stand_alone() -> None:
+    assert redact_text("secret-12 secret-1", ["secret-1", "secret-12"]) == f"{MASK} {MASK}"
+    assert redact_text("key=abc, abcd, xabc", ["abc"]) == f"key={MASK}, abcd, xabc"
+    assert redact_text("nothing", ["", "x"]) == "nothing"
+
+
+LETTERS = "abcdefghij0123456789"
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.text(LETTERS, min_size=8, max_size=20), st.text(LETTERS, max_size=10), st.integers(0, 3))
+def test_no_secret_survives_redaction(secret: str, around: str, depth: int) -> None:
+    node: Any = {"api_key": secret, "text": f"{around} {secret} {around}", "list": [f"{secret}{around}"]}
+    for level in range(depth):
+        node = {f"level_{level}": [node]}
+    config = {"top": node}
+    assert secret not in json.dumps(redact_config(config))
+    assert find_secrets(config) == {secret}
+    assert secret not in redact_text(f"{around}{secret}{around}", find_secrets(config))
+    assert redact_config(redact_config(config)) == redact_config(config)
