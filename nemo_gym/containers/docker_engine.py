@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, ParamSpec, TypeVar
 
 import docker
+import docker.constants
 import docker.errors
 import requests
 import urllib3
@@ -120,7 +121,7 @@ class DockerEngine:
     def find_image_id(self, reference: str) -> str | None:
         try:
             return str(self._client.inspect_image(reference)["Id"])
-        except docker.errors.ImageNotFound:
+        except docker.errors.NotFound:
             return None
 
     @_translated
@@ -259,12 +260,26 @@ def _check_socket(endpoint: Endpoint) -> None:
             probe.connect(path if path.startswith("/") else f"/{path}")
 
 
-def _client(endpoint: Endpoint, tls: Any, version: str = "auto") -> docker.APIClient:
-    client = docker.APIClient(base_url=endpoint.url, version=version, timeout=CALL_TIMEOUT_S, tls=tls, max_pool_size=32)
+def _client(endpoint: Endpoint, tls: Any, version: str = "") -> docker.APIClient:
+    """A client of the API ``version``, by default of the one that the engine names."""
+    client = docker.APIClient(
+        base_url=endpoint.url,
+        # with "auto" the SDK would ask the engine before it can be told not to trust the environment
+        version=version or docker.constants.MINIMUM_DOCKER_API_VERSION,
+        timeout=CALL_TIMEOUT_S,
+        tls=tls,
+        max_pool_size=32,
+    )
     # An environment's CA bundle and proxies are for the internet; requests would let them replace the engine's
     # own certificate authority.
     client.trust_env = False
-    return client
+    if version:
+        return client
+    with contextlib.closing(client):
+        answer = client.version(api_version=False)
+    if not isinstance(answer, Mapping) or "ApiVersion" not in answer:
+        raise docker.errors.DockerException(f"what answers there is no Docker engine: {str(answer)[:200]}")
+    return _client(endpoint, tls, str(answer["ApiVersion"]))
 
 
 def published_port(engine: DockerEngine, container_id: str, deadline_s: float = 5.0) -> int | None:

@@ -21,7 +21,6 @@ from docker.types import CancellableStream
 from nemo_gym.containers.engine import Died
 from nemo_gym.errors import EngineError, ImageError
 
-
 _SEND_TIMEOUT_S = 30.0
 """A container that does not read its input for this long never will (what fits into a pipe is taken at once)."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import sys
 from collections.abc import Mapping
@@ -13,14 +14,14 @@ from nemo_gym.containers.engine import Endpoint
 from nemo_gym.errors import EngineUnavailableError
 
 DEFAULT_SOCKET = "unix:///var/run/docker.sock"
-_LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
 
 
 def find_endpoint(environ: Mapping[str, str]) -> Endpoint:
     """The engine named by ``DOCKER_HOST``, else ``DOCKER_CONTEXT``, else the current docker context, else a
     rootless engine's socket where only that exists, else the default socket.
 
-    Raises ``EngineUnavailableError`` when a context is named that does not exist.
+    Raises ``EngineUnavailableError`` when a context is named that does not exist or cannot be read, and when the
+    address is none.
     """
     if host := environ.get("DOCKER_HOST"):
         return _endpoint(host, "DOCKER_HOST")
@@ -37,10 +38,16 @@ def _context(environ: Mapping[str, str]) -> tuple[str, str | None]:
     from docker.context import ContextAPI
     from docker.context.config import get_current_context_name
 
-    name = environ.get("DOCKER_CONTEXT") or get_current_context_name()
+    name = environ.get("DOCKER_CONTEXT") or get_current_context_name() or "default"
     if name == "default":
         return name, None
-    context = ContextAPI.get_context(name)
+    try:
+        context = ContextAPI.get_context(name)
+    except Exception as error:  # the SDK raises just that for a file it cannot read
+        raise EngineUnavailableError(
+            f"The docker context {name!r} cannot be read ({_shortened(str(error))}). Make it anew with "
+            f"`docker context rm {name}` and `docker context create`, or choose another with `docker context use NAME`."
+        ) from error
     if context is None:
         raise EngineUnavailableError(
             f"The docker context {name!r} does not exist. List contexts with `docker context ls`, choose one with "
@@ -50,12 +57,46 @@ def _context(environ: Mapping[str, str]) -> tuple[str, str | None]:
 
 
 def _endpoint(url: str, source: str) -> Endpoint:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url if "://" in url else f"tcp://{url}")
+        host = parts.hostname or ""
+    except ValueError as error:
+        raise EngineUnavailableError(
+            f"{url!r} ({source}) is no address of a Docker engine ({error}). "
+            "One looks like unix:///var/run/docker.sock, tcp://HOST:2376 or ssh://USER@HOST."
+        ) from error
     if parts.scheme in ("unix", "npipe", "http+unix"):
         return Endpoint(url=url, source=source, dial_host="127.0.0.1", is_local=True)
-    host = parts.hostname or ""
-    is_local = host in _LOOPBACK
+    is_local = _is_loopback(host)
     return Endpoint(url=url, source=source, dial_host="127.0.0.1" if is_local else host, is_local=is_local)
+
+
+def _is_loopback(host: str) -> bool:
+    if host in ("localhost", ""):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def pinned_environ(endpoint: Endpoint, environ: Mapping[str, str]) -> dict[str, str]:
+    """``environ`` that leads a process to this engine later, in another folder, whatever context is current then."""
+    pinned = dict(environ)
+    if endpoint.source.startswith("context"):
+        pinned["DOCKER_CONTEXT"] = _context_name(endpoint)
+    elif endpoint.source != "DOCKER_HOST":
+        pinned["DOCKER_HOST"] = endpoint.url
+        for key in ("DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"):  # meant for another engine: a socket has none
+            pinned.pop(key, None)
+    for key in ("DOCKER_CERT_PATH", "DOCKER_CONFIG"):
+        if pinned.get(key):
+            pinned[key] = str(Path(pinned[key]).absolute())
+    return pinned
+
+
+def _context_name(endpoint: Endpoint) -> str:
+    return endpoint.source.split("'")[1]
 
 
 def tls_config(environ: Mapping[str, str]) -> Any:
@@ -80,7 +121,7 @@ def context_tls(endpoint: Endpoint) -> Any:
 
     if not endpoint.source.startswith("context"):
         return False
-    context = ContextAPI.get_context(endpoint.source.split("'")[1])
+    context = ContextAPI.get_context(_context_name(endpoint))
     return (context.TLSConfig or False) if context is not None else False
 
 
