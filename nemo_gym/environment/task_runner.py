@@ -154,7 +154,9 @@ def _check_num_repeats(num_repeats: int) -> None:
 
 def _task_result(task_id: str, outcomes: Sequence[Outcome]) -> TaskResult:
     """The result when every rollout has a reward; else the error for those that have none."""
-    failures = [(index, outcome.failure) for index, outcome in enumerate(outcomes) if outcome.failure is not None]
+    failures = [
+        (index, outcome.failure) for index, outcome in enumerate(outcomes) if outcome.failure is not None
+    ]
     if failures:
         raise _task_error(task_id, failures, [outcome.reply for outcome in outcomes])
     return TaskResult(

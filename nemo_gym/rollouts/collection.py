@@ -37,20 +37,17 @@ class RolloutCollectionHelper:
         connection = await self._connect(registry)
         connection.forget_host_view()
         seen = "nothing answered"
-
-        def note(state: tenacity.RetryCallState) -> None:
-            nonlocal seen
-            if state.outcome is not None:
-                seen = str(state.outcome.exception())
-
+        retry = tenacity.retry_if_exception_type(RegistryNotReadyError)
         attempts = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception_type(RegistryNotReadyError),
-            wait=tenacity.wait_exponential(multiplier=0.01, max=0.25),
-            before_sleep=note,
+            retry=retry, wait=tenacity.wait_exponential(multiplier=0.01, max=0.25)
         )
         try:
             async with asyncio.timeout(timeout_s):
-                await attempts(connection.load_host_view)
+                async for attempt in attempts:
+                    with attempt:
+                        await connection.load_host_view()
+                    if attempt.retry_state.outcome is not None and attempt.retry_state.outcome.failed:
+                        seen = str(attempt.retry_state.outcome.exception())
         except TimeoutError as error:
             raise ConfigError(
                 f"The registry at {registry.url} was not ready within {timeout_s:g} s: {seen}. Start the servers "
@@ -68,7 +65,8 @@ class RolloutCollectionHelper:
         with connection.death_watch.watching(needed) as death:
             reply = asyncio.create_task(call.run(str(row[ROLLOUT_ID]), _encoded(row)))
             try:
-                await asyncio.wait({reply, death}, return_when=asyncio.FIRST_COMPLETED)
+                either: set[asyncio.Future[Any]] = {reply, death}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 outcome = reply.result() if reply.done() else Outcome(failure=death.result())
             finally:
                 reply.cancel()
@@ -82,7 +80,7 @@ class RolloutCollectionHelper:
         """The agent's own summary of these replies, or why there is none."""
         connection = await self._connect(registry)
         url = _agent_url(await connection.get_host_view(), agent, registry)
-        body = _encoded({"verify_responses": list(verify_responses)})
+        body = json.dumps({"verify_responses": list(verify_responses)}).encode()
         return await _AgentCall(connection, agent, url).aggregate(body)
 
     async def aclose(self) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import resource
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nemo_gym.errors import ConfigError
@@ -126,7 +126,7 @@ def connection_budget() -> int:
     if soft_limit == resource.RLIM_INFINITY:
         return 0
     try:
-        in_use = len(os.listdir("/dev/fd"))
+        in_use = sum(1 for _ in Path("/dev/fd").iterdir())
     except OSError:
         in_use = 0
     return max(_FEWEST_CONNECTIONS, soft_limit - in_use - _RESERVED_DESCRIPTORS)

@@ -95,7 +95,9 @@ class RegistryClient:
         """
         status, body = await self._get("/ready")
         if status == 401 or status == 403:
-            raise ConfigError(f"The registry at {self._address.url} answered HTTP {status}: its token is wrong.")
+            raise ConfigError(
+                f"The registry at {self._address.url} answered HTTP {status}: its token is wrong."
+            )
         if status not in (200, 404):
             raise RegistryNotReadyError(_waiting_sentence(status, body))
         status, body = await self._get("/global_config_dict_yaml")

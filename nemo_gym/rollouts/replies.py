@@ -77,7 +77,9 @@ def judge_reply(server: str, status: int, body: bytes) -> Outcome:
     except (ValueError, RecursionError):
         return _failed(BAD_REPLY, "answered something that is not JSON.", server, status, body)
     if not isinstance(reply, dict):
-        return _failed(BAD_REPLY, f"answered a JSON {_json_type(reply)}, not an object.", server, status, body)
+        return _failed(
+            BAD_REPLY, f"answered a JSON {_json_type(reply)}, not an object.", server, status, body
+        )
     marked = [marker for marker in FAILURE_MARKERS if reply.get(marker)]
     if marked:
         return Outcome(reply=reply, failure=_marked_failure(reply, marked, server, status, body))

@@ -121,7 +121,11 @@ class FakeGym:
             return web.json_response(self.aggregate)
         mean = sum(r["reward"] for r in responses) / len(responses)
         return web.json_response(
-            {"group_level_metrics": [], "agent_metrics": {"n": len(responses)}, "key_metrics": {"accuracy": mean}}
+            {
+                "group_level_metrics": [],
+                "agent_metrics": {"n": len(responses)},
+                "key_metrics": {"accuracy": mean},
+            }
         )
 
 

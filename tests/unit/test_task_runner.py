@@ -40,7 +40,10 @@ class TestRows:
         ("row", "said"),
         [
             ("text", r"Row 2 must be a mapping.*str"),
-            ({"agent_ref": {"type": "responses_api_agents", "name": "x"}}, r"Row 2 needs responses_create_params"),
+            (
+                {"agent_ref": {"type": "responses_api_agents", "name": "x"}},
+                r"Row 2 needs responses_create_params",
+            ),
             ({"responses_create_params": {}}, r"Row 2 needs agent_ref"),
             (make_row("c", agent_ref={"type": "resources_servers", "name": "x"}), r"Row 2 needs agent_ref"),
             (make_row("c", agent_ref={"type": "responses_api_agents", "name": ""}), r"Row 2 needs agent_ref"),
@@ -89,7 +92,9 @@ class TestRunTask:
 
     async def test_fresh_ids_differ_and_a_given_one_is_used_as_it_is(self) -> None:
         async with FakeGym() as gym, runner_for(gym) as runner:
-            await asyncio.gather(runner.run_task("a"), runner.run_task("a"), runner.run_task("a", rollout_id="X"))
+            await asyncio.gather(
+                runner.run_task("a"), runner.run_task("a"), runner.run_task("a", rollout_id="X")
+            )
         ids = {row["_ng_rollout_id"] for row in gym.rows}
         assert len(ids) == 3
         assert "X" in ids
@@ -140,7 +145,9 @@ class TestRunTask:
         assert [row["_ng_rollout_id"] for row in gym.rows] == ["one", "two"]
 
     async def test_a_404_of_a_correlating_agent_is_a_failure(self) -> None:
-        async def second_is_lost(gym: FakeGym, row: dict[str, Any], request: web.Request) -> web.StreamResponse:
+        async def second_is_lost(
+            gym: FakeGym, row: dict[str, Any], request: web.Request
+        ) -> web.StreamResponse:
             return web.json_response({"reward": 1}, status=200 if len(gym.rows) == 1 else 404)
 
         async with FakeGym(second_is_lost) as gym, runner_for(gym) as runner:
@@ -219,7 +226,9 @@ class TestRefusedRequests:
 
     async def test_no_registry(self, unused_tcp_port: int) -> None:
         runner = TaskRunner([make_row("a")], BaseServerConfig(host="127.0.0.1", port=unused_tcp_port))
-        with pytest.raises(ConfigError, match=rf"{unused_tcp_port} is not ready: no connection.*wait_until_ready"):
+        with pytest.raises(
+            ConfigError, match=rf"{unused_tcp_port} is not ready: no connection.*wait_until_ready"
+        ):
             await runner.run_task("a")
 
     async def test_a_registry_that_still_waits(self) -> None:
@@ -289,7 +298,9 @@ class TestFailures:
         assert len(gym.rows) == 1
 
     async def test_the_server_that_failed_behind_the_agent_is_named(self) -> None:
-        body = {"error": {"type": "downstream_error", "message": "policy_model said no", "server": "policy_model"}}
+        body = {
+            "error": {"type": "downstream_error", "message": "policy_model said no", "server": "policy_model"}
+        }
         error = await self.failure(FakeGym(answer(body, 502)))
         assert (error.server, error.status) == ("policy_model", 502)
 
@@ -341,7 +352,9 @@ class TestFailures:
     async def test_a_broken_connection_of_a_dead_server(self) -> None:
         async def dies(gym: FakeGym, row: dict[str, Any], request: web.Request) -> web.StreamResponse:
             asyncio.get_running_loop().call_later(
-                0.3, gym.dead.append, {"name": "agent", "exit_code": 137, "oom_killed": True, "detail": "the log"}
+                0.3,
+                gym.dead.append,
+                {"name": "agent", "exit_code": 137, "oom_killed": True, "detail": "the log"},
             )
             return await reset_connection(gym, row, request)
 
@@ -352,7 +365,9 @@ class TestFailures:
         assert "the log" in str(error)
 
     async def test_a_dead_server_behind_an_agent_that_waits_for_ever(self) -> None:
-        async def verifier_dies(gym: FakeGym, row: dict[str, Any], request: web.Request) -> web.StreamResponse:
+        async def verifier_dies(
+            gym: FakeGym, row: dict[str, Any], request: web.Request
+        ) -> web.StreamResponse:
             if row["_ng_rollout_index"] == 0:
                 return web.json_response({"reward": 0.25})
             gym.dead = [{"name": "verifier", "exit_code": 1}]
@@ -366,7 +381,9 @@ class TestFailures:
 
     async def test_an_error_answer_that_comes_from_a_death(self) -> None:
         async def late_news(gym: FakeGym, row: dict[str, Any], request: web.Request) -> web.StreamResponse:
-            asyncio.get_running_loop().call_later(0.15, gym.dead.append, {"name": "policy_model", "exit_code": 3})
+            asyncio.get_running_loop().call_later(
+                0.15, gym.dead.append, {"name": "policy_model", "exit_code": 3}
+            )
             return web.json_response({"error": "model gone"}, status=500)
 
         error = await self.failure(FakeGym(late_news))

@@ -1,0 +1,225 @@
+"""Options that several commands share, and what they mean together: one request for a configuration."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nemo_gym.errors import ConfigError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+DEFAULT_MODEL_TYPE = "openai_model"
+_POLICY_OPTIONS = {
+    "model": ("--model", "policy_model_name"),
+    "model_url": ("--model-url", "policy_base_url"),
+    "model_api_key": ("--model-api-key", "policy_api_key"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command of a group: how it is called and what it does."""
+
+    name: str
+    summary: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+    description: str = ""
+    takes_overrides: bool = True
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """``--json`` and ``--verbose``."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("-v", "--verbose", action="store_true", help="tell every step on stderr")
+
+
+def add_search_option(parser: argparse.ArgumentParser) -> None:
+    """``--search-dir``."""
+    parser.add_argument(
+        "--search-dir",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder with benchmarks/ or images/ of your own; may be repeated",
+    )
+
+
+def add_config_options(parser: argparse.ArgumentParser) -> None:
+    """What says which configuration is meant."""
+    parser.add_argument("--benchmark", metavar="NAME", help="a benchmark, as NAME or NAME/FLAVOR")
+    parser.add_argument(
+        "--config", action="append", default=[], metavar="PATH", help="a further config file; may be repeated"
+    )
+    add_search_option(parser)
+    add_output_options(parser)
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """What says which model answers."""
+    parser.add_argument(
+        "--model-type",
+        metavar="TYPE",
+        help=f"the kind of model server (`gym list models`); {DEFAULT_MODEL_TYPE} when left out",
+    )
+    parser.add_argument(
+        "--model", metavar="NAME", help="the model's name at its endpoint (policy_model_name)"
+    )
+    parser.add_argument("--model-url", metavar="URL", help="the endpoint, up to /v1 (policy_base_url)")
+    parser.add_argument(
+        "--model-api-key",
+        metavar="KEY",
+        help="its key (policy_api_key): env:NAME reads an environment variable and @PATH a file, so that the key "
+        "does not show in the list of processes",
+    )
+    parser.add_argument("--registry-port", type=_port, metavar="PORT", help="the port of the registry server")
+
+
+def refuse_leftovers(arguments: argparse.Namespace, leftovers: Sequence[str]) -> list[str]:
+    """The overrides among the arguments that no option took; ``ConfigError`` for anything else."""
+    for leftover in leftovers:
+        if leftover.startswith("-"):
+            near = difflib.get_close_matches(leftover.partition("=")[0], arguments.known_options, n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"`{arguments.prog} --help` lists the options."
+            raise ConfigError(f"`{arguments.prog}` has no option {leftover}. {hint}")
+        if not arguments.takes_overrides or "=" not in leftover:
+            raise ConfigError(
+                f"`{arguments.prog}` does not know what to do with {leftover!r}."
+                + (" A configuration key is set with key=value." if arguments.takes_overrides else "")
+            )
+    return list(leftovers)
+
+
+@dataclass(frozen=True)
+class ConfigRequest:
+    """The configuration that a command line asks for."""
+
+    benchmark: str | None
+    config_paths: tuple[str, ...]
+    overrides: dict[str, Any]
+    search_dirs: tuple[str, ...]
+    model_type: str | None
+
+    @classmethod
+    def from_arguments(cls, arguments: argparse.Namespace) -> ConfigRequest:
+        """Read the options of ``add_config_options`` and, where the command has them, ``add_model_options``."""
+        from nemo_gym.config.overrides import parse_cli_overrides
+
+        if arguments.benchmark is None and not arguments.config:
+            raise ConfigError(
+                "Say which benchmark: --benchmark NAME. `gym list benchmarks` lists what there is."
+            )
+        overrides = parse_cli_overrides(arguments.overrides)
+        for attribute, (option, key) in _POLICY_OPTIONS.items():
+            value = getattr(arguments, attribute, None)
+            if value is None:
+                continue
+            if key in overrides:
+                raise ConfigError(f"{option} and {key}=... both set the same key; give one of them.")
+            overrides[key] = _read_key(value) if attribute == "model_api_key" else value
+        model_type = getattr(arguments, "model_type", None)
+        if model_type is None and arguments.benchmark is not None:
+            model_type = DEFAULT_MODEL_TYPE
+        return cls(
+            benchmark=arguments.benchmark,
+            config_paths=tuple(arguments.config),
+            overrides=overrides,
+            search_dirs=tuple(arguments.search_dir),
+            model_type=model_type,
+        )
+
+    def planning_paths(self) -> list[str | Path]:
+        """The config files that planning and preparing read."""
+        from nemo_gym.config.discovery import find_benchmark_config
+        from nemo_gym.config.sources import search_roots
+
+        if self.benchmark is None:
+            return list(self.config_paths)
+        return [find_benchmark_config(self.benchmark, search_roots(self.search_dirs)), *self.config_paths]
+
+    def serving_paths(self) -> list[str | Path]:
+        """The same, and the model server's."""
+        from nemo_gym.config.discovery import find_model_config
+        from nemo_gym.config.sources import search_roots
+
+        planning = self.planning_paths()
+        if self.model_type is None:
+            return planning
+        # The benchmark and what is asked for with --config may change the model's settings: they come after it.
+        model = find_model_config(self.model_type, search_roots(self.search_dirs))
+        return [*planning[:1], model, *planning[1:]] if self.benchmark is not None else [model, *planning]
+
+    def load_for_planning(self) -> DictConfig:
+        """The resolved config, with what only serving needs left open."""
+        from nemo_gym.config.resolve import load_config
+
+        return load_config(self.planning_paths(), self.overrides, search_dirs=self.search_dirs, serving=False)
+
+    def load_for_serving(self) -> DictConfig:
+        """The resolved config with nothing left open."""
+        from nemo_gym.config.resolve import load_config
+
+        return load_config(self.serving_paths(), self.overrides, search_dirs=self.search_dirs, serving=True)
+
+
+def read_selection(text: str | None) -> list[str] | None:
+    """The task ids of ``--task-ids``: ``a,b,c``, or ``@FILE`` with one a line."""
+    if text is None:
+        return None
+    if text.startswith("@"):
+        from nemo_gym.environment.collated_files import read_task_ids
+
+        return read_task_ids(Path(text[1:]).expanduser())
+    ids = [task_id.strip() for task_id in text.split(",")]
+    if not all(ids):
+        raise ConfigError(
+            f"--task-ids {text!r} holds an empty id. Needed: a,b,c or @FILE with one id a line."
+        )
+    return ids
+
+
+def positive_int(text: str) -> int:
+    """An argument that must be a whole number from 1 on."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on; found {text!r}")
+    return number
+
+
+def _port(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if not 1 <= number <= 65535:
+        raise argparse.ArgumentTypeError(f"must be a port number from 1 to 65535; found {text!r}")
+    return number
+
+
+def _read_key(value: str) -> str:
+    if value.startswith("env:"):
+        name = value.removeprefix("env:")
+        key = os.environ.get(name)
+        if not key:
+            raise ConfigError(f"--model-api-key env:{name}: the environment variable {name} is not set.")
+        return key
+    if value.startswith("@"):
+        path = Path(value[1:]).expanduser()
+        try:
+            key = path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--model-api-key {value}: cannot read the key: {error}.") from None
+        if not key:
+            raise ConfigError(f"--model-api-key {value}: the file is empty.")
+        return key
+    return value

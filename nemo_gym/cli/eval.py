@@ -1,0 +1,170 @@
+"""``gym eval``: a benchmark prepared, planned or run."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nemo_gym.cli.arguments import (
+    Command,
+    ConfigRequest,
+    add_config_options,
+    add_model_options,
+    positive_int,
+    read_selection,
+)
+from nemo_gym.cli.output import configure_logging, emit, emit_exactly, emit_json, note
+from nemo_gym.errors import ConfigError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+logger = logging.getLogger(__name__)
+
+_TASK_IDS_HELP = "only these tasks: a,b,c, or @FILE with one id a line"
+
+
+def prepare_recorded(config: DictConfig) -> None:
+    """Prepare the one benchmark of a config. A failure is recorded, and stops the next job of a chain at once."""
+    from nemo_gym.config.resolve import to_plain
+    from nemo_gym.environment.benchmark_preparation import PreparationFailedError, prepare_benchmark
+    from nemo_gym.environment.benchmarks import get_benchmark
+    from nemo_gym.environment.preparation_failure import (
+        check_stop_record,
+        clear_stop_record,
+        write_stop_record,
+    )
+
+    plain = to_plain(config)
+    benchmark = get_benchmark(plain)
+    check_stop_record(plain, benchmark)
+    try:
+        prepare_benchmark(config)
+    except PreparationFailedError as error:
+        record = write_stop_record(error, plain, benchmark)
+        if record is not None:
+            note(f"gym: recorded in {record}; a further job stops there at once. Delete it to try again.")
+        raise
+    clear_stop_record(plain, benchmark)
+
+
+def _prepare(arguments: argparse.Namespace) -> int:
+    from nemo_gym.config.process_config import process_config
+    from nemo_gym.environment.benchmark_preparation import (
+        datasets_to_prepare,
+        parse_prepare_config,
+        prepare_datasets,
+    )
+
+    configure_logging(arguments.verbose)
+    config = ConfigRequest.from_arguments(arguments).load_for_planning()
+    datasets = datasets_to_prepare(config)
+    if not datasets:
+        raise ConfigError(
+            "The configuration has no data set to prepare: none of type benchmark or with a script."
+        )
+    if len(datasets) == 1 and datasets[0].is_benchmark:
+        prepare_recorded(config)
+    else:
+        with process_config(config):
+            prepare_datasets(datasets, parse_prepare_config(config))
+    prepared = [{"name": dataset.name, "path": str(dataset.data_file)} for dataset in datasets]
+    if arguments.json:
+        emit_json(prepared)
+    else:
+        emit("\n".join(f"{entry['name']}: {entry['path']}" for entry in prepared))
+    return 0
+
+
+def _add_plan_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config_options(parser)
+    parser.add_argument(
+        "--output", type=Path, metavar="PATH", help="write the plan here instead of to stdout"
+    )
+    parser.add_argument("--task-ids", metavar="IDS", help=_TASK_IDS_HELP)
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from nemo_gym.environment.collated_files import collate_config, plan_of
+
+    configure_logging(arguments.verbose)
+    selection = read_selection(arguments.task_ids)
+    config = ConfigRequest.from_arguments(arguments).load_for_planning()
+    prepare_recorded(config)
+    text = plan_of(config, collate_config(config, task_ids=selection)).to_json()
+    if arguments.output is None:
+        emit_exactly(text)
+    else:
+        _write_whole(arguments.output, text)
+        note(f"The plan is in {arguments.output}.")
+    return 0
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is there whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise ConfigError(f"Cannot write {path}: {error.strerror or error}.") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config_options(parser)
+    add_model_options(parser)
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="PATH.jsonl",
+        help="where the results go; results/<benchmark>-<time>.jsonl",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace results that are there already")
+    parser.add_argument("--limit", type=positive_int, metavar="N", help="only the first N tasks")
+    parser.add_argument("--task-ids", metavar="IDS", help=_TASK_IDS_HELP)
+    parser.add_argument("--num-repeats", type=positive_int, metavar="N", help="N rollouts of each task")
+    parser.add_argument(
+        "--concurrency", type=positive_int, metavar="N", default=32, help="rollouts at a time (default 32)"
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from nemo_gym.cli.eval_run import RunOptions, run_benchmark
+
+    configure_logging(arguments.verbose)
+    request = ConfigRequest.from_arguments(arguments)
+    options = RunOptions(
+        output=arguments.output,
+        overwrite=arguments.overwrite,
+        limit=arguments.limit,
+        task_ids=read_selection(arguments.task_ids),
+        num_repeats=arguments.num_repeats,
+        concurrency=arguments.concurrency,
+        registry_port=arguments.registry_port,
+        as_json=arguments.json,
+        verbose=arguments.verbose,
+    )
+    return run_benchmark(request, options)
+
+
+COMMANDS = [
+    Command(
+        "run",
+        "serve a benchmark, run every task and show the rewards",
+        _add_run_arguments,
+        _run,
+        description=(
+            "Serve a benchmark, run every task, and show the rewards. Results are appended to PATH.jsonl as they "
+            "arrive;\nbeside it stand PATH_failures.jsonl, PATH_materialized_inputs.jsonl and "
+            "PATH_aggregate_metrics.json.\nExits with 1 when a rollout failed for good."
+        ),
+    ),
+    Command("plan", "print a benchmark's tasks and the digests of their inputs", _add_plan_arguments, _plan),
+    Command("prepare", "fetch and prepare a benchmark's data", add_config_options, _prepare),
+]

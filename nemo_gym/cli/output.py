@@ -1,0 +1,141 @@
+"""What a person or a program gets to see: data on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_stderr_console: Console | None = None
+
+
+class StdoutClosedError(Exception):
+    """Whoever read our output has stopped reading, as ``head`` does."""
+
+
+def emit(text: str) -> None:
+    """Write a text, and a newline, to stdout."""
+    emit_exactly(text + "\n")
+
+
+def emit_exactly(text: str) -> None:
+    """Write a text to stdout as it is."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        raise StdoutClosedError from error
+
+
+def emit_json(value: Any) -> None:
+    """Write a value to stdout as JSON."""
+    emit(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def note(text: str) -> None:
+    """Tell a person something, on stderr."""
+    if _stderr_console is not None:
+        _stderr_console.print(text, markup=False, highlight=False, soft_wrap=True)
+    else:
+        print(text, file=sys.stderr, flush=True)
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a person is looking at this stream."""
+    try:
+        return stream.isatty()
+    except ValueError:
+        return False
+
+
+def stderr_console() -> Console:
+    """The one console for stderr, so that log lines and a progress display do not overwrite each other."""
+    global _stderr_console
+    if _stderr_console is None:
+        from rich.console import Console
+
+        _stderr_console = Console(stderr=True)
+    return _stderr_console
+
+
+def configure_logging(verbose: bool) -> None:
+    """Send this package's log to stderr: as it stands, or with rich when a person is looking."""
+    logger = logging.getLogger("nemo_gym")
+    handler: logging.Handler
+    if is_terminal(sys.stderr):
+        from rich.logging import RichHandler
+
+        handler = RichHandler(
+            console=stderr_console(), show_path=False, show_level=verbose, log_time_format="[%X]"
+        )
+        handler.setFormatter(logging.Formatter("%(message)s"))
+    else:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"))
+    logger.handlers = [handler]
+    logger.propagate = False
+    logger.setLevel(logging.DEBUG if verbose else logging.INFO)
+
+
+def emit_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
+    """A table on stdout: drawn with rich on a terminal, aligned text elsewhere."""
+    if is_terminal(sys.stdout):
+        _draw_table(headers, rows, title)
+    else:
+        emit(format_table(headers, rows, title=title))
+
+
+def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> str:
+    """A table as aligned plain text; columns of numbers stand right."""
+    columns = list(zip(headers, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    numeric = [_is_numeric(column[1:]) for column in columns]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(cells, widths, numeric, strict=True)
+        ]
+        return "  ".join(padded).rstrip()
+
+    lines = [title] if title else []
+    return "\n".join([*lines, line(headers), line(["-" * width for width in widths]), *map(line, rows)])
+
+
+def format_pairs(pairs: Mapping[str, str]) -> str:
+    """Names and values below each other, the values aligned."""
+    width = max(map(len, pairs), default=0)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in pairs.items())
+
+
+def _draw_table(headers: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left", header_style="bold")
+    for place, header in enumerate(headers):
+        numeric = _is_numeric([row[place] for row in rows])
+        table.add_column(Text(header), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    try:
+        Console(file=sys.stdout).print(table)
+    except BrokenPipeError as error:
+        raise StdoutClosedError from error
+
+
+def _is_numeric(cells: Sequence[str]) -> bool:
+    def is_number(cell: str) -> bool:
+        try:
+            float(cell.removesuffix("%"))
+        except ValueError:
+            return False
+        return True
+
+    return bool(cells) and all(is_number(cell) for cell in cells if cell)

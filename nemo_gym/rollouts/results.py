@@ -1,0 +1,210 @@
+"""The files of a run: results and failures appended as they arrive, and put in order at the end.
+
+Beside the rollouts file ``x.jsonl`` stand ``x_materialized_inputs.jsonl`` (what was sent, written first),
+``x_failures.jsonl`` (each failed attempt) and ``x_aggregate_metrics.json``. Every line is handed to the operating
+system as it is written, so that the death of this process costs no result that had arrived.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Final, Self
+
+from nemo_gym.errors import ConfigError
+from nemo_gym.rollouts.replies import FAILURE_MARKERS
+from nemo_gym.rollouts.rows import (
+    AGENT_SERVER_TYPE,
+    ATTEMPT_INDEX,
+    ROLLOUT_ID,
+    ROLLOUT_INDEX,
+    TASK_INDEX,
+    find_agent_name,
+    row_key,
+)
+from nemo_gym.rollouts.run import Attempt
+
+ELAPSED_S: Final = "_ng_elapsed_s"
+_IDENTITY: Final = ("agent_ref", TASK_INDEX, ROLLOUT_INDEX, ATTEMPT_INDEX, ROLLOUT_ID)
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPaths:
+    """Where the files of a run stand."""
+
+    rollouts: Path
+
+    @property
+    def materialized_inputs(self) -> Path:
+        return self._beside("_materialized_inputs.jsonl")
+
+    @property
+    def failures(self) -> Path:
+        return self._beside("_failures.jsonl")
+
+    @property
+    def aggregate_metrics(self) -> Path:
+        return self._beside("_aggregate_metrics.json")
+
+    def all(self) -> tuple[Path, ...]:
+        """All of them, the rollouts first."""
+        return (self.rollouts, self.materialized_inputs, self.failures, self.aggregate_metrics)
+
+    def check(self, *, overwrite: bool) -> None:
+        """See that the files can be written, before any work is done; make their folder."""
+        existing = self._existing()
+        if existing and not overwrite:
+            raise ConfigError(
+                f"{existing[0]} exists already, and results are never overwritten unasked. Choose another --output, "
+                "or add --overwrite to replace it."
+            )
+        folder = self.rollouts.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"Cannot write results to {folder}: {error.strerror or error}.") from error
+        if self.rollouts.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+            why = "it is a folder" if self.rollouts.is_dir() else "permission denied"
+            raise ConfigError(f"Cannot write results to {self.rollouts}: {why}.")
+
+    def clear(self) -> None:
+        """Remove what an earlier run left."""
+        for path in self._existing():
+            path.unlink()
+
+    def _existing(self) -> list[Path]:
+        return [path for path in self.all() if path.is_file()]
+
+    def _beside(self, suffix: str) -> Path:
+        return self.rollouts.with_name(self.rollouts.stem + suffix)
+
+
+class ResultWriter:
+    """Writes a run's results as they arrive; ``finish`` leaves the rollouts sorted by task and repeat.
+
+    ``redact`` hides secrets in what a failed server said.
+    """
+
+    def __init__(self, paths: ResultPaths, redact: Callable[[str], str] = str) -> None:
+        self._paths = paths
+        self._redact = redact
+        self._rollouts: BinaryIO = paths.rollouts.open("xb")
+        self._failures: BinaryIO = paths.failures.open("xb")
+        self._places: list[tuple[tuple[int, int], int, int]] = []
+        self._end = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._rollouts.close()
+        self._failures.close()
+
+    def add(self, attempt: Attempt) -> None:
+        """Append the result, or the failure, of one attempt."""
+        if attempt.outcome.failure is not None:
+            record = failure_record(attempt)
+            texts = {key: self._redact(record[key]) for key in ("reason", "body_tail")}
+            _append(self._failures, record | texts)
+            return
+        length = _append(self._rollouts, result_record(attempt))
+        self._places.append((row_key(attempt.row), self._end, length))
+        self._end += length
+
+    def finish(self) -> None:
+        """Put the rollouts in order, by way of a file beside them that then takes their place."""
+        self._rollouts.close()
+        ordered = sorted(self._places)
+        if ordered == self._places:
+            return
+        partial = self._paths.rollouts.with_name(f".{self._paths.rollouts.name}.sorting")
+        try:
+            with self._paths.rollouts.open("rb") as unsorted, partial.open("wb") as output:
+                for _, place, length in ordered:
+                    unsorted.seek(place)
+                    output.write(unsorted.read(length))
+                output.flush()
+                os.fsync(output.fileno())
+            partial.replace(self._paths.rollouts)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def result_record(attempt: Attempt) -> dict[str, Any]:
+    """The agent's reply, with what tells the rollout from others."""
+    reply = attempt.outcome.reply or {}
+    return {**reply, **_identity(attempt.row), ELAPSED_S: round(attempt.elapsed_s, 3)}
+
+
+def failure_record(attempt: Attempt) -> dict[str, Any]:
+    """What failed, how, and whether another attempt followed."""
+    failure = attempt.outcome.failure
+    if failure is None:
+        raise ValueError("the attempt did not fail")
+    reply = attempt.outcome.reply or {}
+    markers: dict[str, Any] = {marker: reply[marker] for marker in FAILURE_MARKERS if marker in reply}
+    return {
+        **_identity(attempt.row),
+        **markers,
+        "failure_class": failure.failure_class,
+        "server": failure.server,
+        "status": failure.status,
+        "reason": failure.reason,
+        "body_tail": failure.body_tail,
+        "final": attempt.final,
+        ELAPSED_S: round(attempt.elapsed_s, 3),
+    }
+
+
+def write_json_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write a new file of one JSON object a line."""
+    with path.open("xb") as stream:
+        stream.writelines(_line(record) for record in records)
+
+
+def read_results(path: Path) -> Iterator[dict[str, Any]]:
+    """The results in a rollouts file, one at a time."""
+    with path.open("rb") as stream:
+        for line in stream:
+            yield json.loads(line)
+
+
+def write_aggregate_metrics(path: Path, replies: Mapping[str, Mapping[str, Any]]) -> None:
+    """One entry for each agent: which it is, and its reply to ``/aggregate_metrics``."""
+    entries = [
+        {"agent_ref": {"type": AGENT_SERVER_TYPE, "name": name}, **reply} for name, reply in replies.items()
+    ]
+    path.write_text(json.dumps(entries, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def agents_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The agents that the rows name, each once."""
+    return list(dict.fromkeys(name for name in map(find_agent_name, rows) if name))
+
+
+def _identity(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: row[key] for key in _IDENTITY if key in row}
+
+
+def _append(stream: BinaryIO, record: Mapping[str, Any]) -> int:
+    line = _line(record)
+    stream.write(line)
+    stream.flush()
+    return len(line)
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    # A lone surrogate is JSON, and not UTF-8: such a line is escaped whole.
+    try:
+        return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(record, separators=(",", ":")).encode() + b"\n"
