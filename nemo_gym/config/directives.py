@@ -206,6 +206,8 @@ class _Expansion:
 
 def _source_directive(raw: Mapping[str, Any], path: Path) -> tuple[str, str] | None:
     given = {key: raw[key] for key in (INHERIT_KEY, COPY_KEY) if raw.get(key) is not None}
+    if given and not path:
+        raise ConfigError(f"{next(iter(given))} cannot stand at the top level: it is for what one key holds.")
     if len(given) > 1:
         raise ConfigError(
             f"{join(path)} has both {INHERIT_KEY} and {COPY_KEY}; only one base can stand below its keys."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -19,6 +20,11 @@ _LISTED = {
     "resources_servers": ("resources server", "resources-servers"),
     "environment_servers": ("environment server", "environment-servers"),
 }
+
+
+_CONFIG_TEXT = re.compile(
+    rf"""^[{{\s]*["']?config_paths["']?\s*:|^[^#\n]*\b(?:{"|".join(SERVER_TYPES)})["']?\s*:""", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ def _find(folder: str, name: str, roots: Sequence[Path], *, kind: str, command: 
     for root in roots:
         base = root.joinpath(folder, *steps)
         for candidate in (base / "config.yaml", base.with_name(base.name + ".yaml")):
-            if candidate.is_file() and (len(steps) > 1 or candidate.name == "config.yaml"):
+            if candidate.is_file() and (candidate.name == "config.yaml" or (len(steps) > 1 and _is_config(candidate))):
                 return candidate.resolve()
     raise ConfigError(_unknown(folder, name, steps, roots, kind, command))
 
@@ -213,4 +219,4 @@ def _is_config(path: Path) -> bool:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    return text.startswith("config_paths:") or "\nconfig_paths:" in text or any(f"  {t}:" in text for t in SERVER_TYPES)
+    return _CONFIG_TEXT.search(text) is not None

@@ -101,7 +101,7 @@ def _failing(raw: Any, node: Any, path: Path = ()) -> dict[Path, Exception]:
 
 
 def _causes(tree: Mapping[str, Any], failed: Mapping[Path, Exception]) -> Iterator[BrokenReference]:
-    targets = {holder: set(_targets(holder, lookup(tree, holder))) for holder in failed}
+    targets = {holder: set(find_targets(holder, lookup(tree, holder))) for holder in failed}
     causes = {holder: list(_own_causes(tree, holder, lookup(tree, holder))) for holder in failed}
     # What fails only because something that it refers to fails is told there.
     told = {holder for holder in failed if causes[holder]}
@@ -112,7 +112,7 @@ def _causes(tree: Mapping[str, Any], failed: Mapping[Path, Exception]) -> Iterat
 
 
 def _own_causes(tree: Mapping[str, Any], holder: Path, text: str) -> Iterator[BrokenReference]:
-    for target in _targets(holder, text):
+    for target in find_targets(holder, text):
         value = lookup(tree, target)
         if value is ABSENT and not _leads_on(tree, target):
             yield BrokenReference(holder, target)
@@ -128,7 +128,7 @@ def _leads_on(tree: Mapping[str, Any], target: Path) -> bool:
     return any(isinstance(above := lookup(tree, target[:d]), str) and "${" in above for d in range(1, len(target)))
 
 
-def _targets(holder: Path, text: str) -> Iterator[Path]:
+def find_targets(holder: Path, text: str) -> Iterator[Path]:
     """The places that ``text`` refers to by a plain path, each once, innermost references only."""
     seen = set()
     for dots, name in _REFERENCE.findall(text):

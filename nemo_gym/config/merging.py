@@ -25,6 +25,18 @@ class Deletions:
     names: dict[str, bool] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Layer:
+    """The content of one source of configuration. ``origin`` names it in messages.
+
+    ``by_caller`` tells ``env.yaml`` and overrides from config files.
+    """
+
+    origin: str
+    content: Mapping[str, Any]
+    by_caller: bool = False
+
+
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """``base`` with ``over`` on top: dicts key by key, everything else (lists too) replaced.
 

@@ -28,7 +28,10 @@ def checked_overrides(overrides: Mapping[str, Any] | None) -> dict[str, Any]:
             f"Overrides must be a nested dict such as {{'policy_base_url': 'http://...'}}; "
             f"found {type(overrides).__name__}."
         )
-    return _checked_mapping(overrides, path="", ancestors=())
+    try:
+        return _checked_mapping(overrides, path="", ancestors=())
+    except RecursionError:
+        raise ConfigError("The overrides are nested too deeply to be read.") from None
 
 
 def _checked_mapping(node: Mapping[Any, Any], path: str, ancestors: tuple[int, ...]) -> dict[str, Any]:

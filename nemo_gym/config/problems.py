@@ -15,7 +15,8 @@ from nemo_gym.config.instances import (
     ServerRef,
     iter_server_refs,
 )
-from nemo_gym.config.interpolation import BrokenReference
+from nemo_gym.config.interpolation import BrokenReference, find_targets
+from nemo_gym.config.merging import Layer
 from nemo_gym.config.paths import ABSENT, MISSING, Path, how_to_set, iter_leaves, join, kind_of, lookup
 from nemo_gym.config.server_entries import iter_entry_problems, looks_like_server, server_type_of
 
@@ -36,13 +37,13 @@ class ConfigFacts:
     moved: Mapping[Path, Sequence[Path]]
     sketched: frozenset[str]
     serving: bool
-    origins: Sequence[tuple[str, Mapping[str, Any]]]
+    layers: Sequence[Layer]
 
     def origin(self, path: Path) -> str:
         """Where ``path`` is set, as `` (in <file>)``; empty where that cannot be told."""
-        for name, content in reversed(self.origins):
-            if lookup(content, path) is not ABSENT:
-                return f" (in {name})"
+        for layer in reversed(self.layers):
+            if lookup(layer.content, path) is not ABSENT:
+                return f" (in {layer.origin})"
         for source, places in self.moved.items():
             for place in places:
                 if path[: len(place)] == place:
@@ -96,8 +97,7 @@ def _entries(facts: ConfigFacts) -> Iterator[str]:
 
 def _meant_server(name: str, facts: ConfigFacts) -> str:
     """A hint for an entry that exists only because an override misspelt a server's name."""
-    declaring = [content for _, content in facts.origins if name in content]
-    if len(declaring) != 1 or declaring[0] not in [content for _, content in facts.origins[-2:]]:
+    if not all(layer.by_caller for layer in facts.layers if name in layer.content):
         return ""
     place = facts.taken_over((name,))
     others = [other for other in facts.plain if other != name and looks_like_server(other, facts.plain[other])]
@@ -160,9 +160,8 @@ def _unusable(key: str, value: Any) -> str:
 
 
 def _is_referred_to(key: str, facts: ConfigFacts) -> bool:
-    if key not in facts.plain:
-        return False
-    return any(isinstance(value, str) and f"${{{key}}}" in value for _, value in iter_leaves(facts.tree))
+    texts = ((path, value) for path, value in iter_leaves(facts.tree) if isinstance(value, str) and "${" in value)
+    return key in facts.plain and any((key,) in find_targets(path, value) for path, value in texts)
 
 
 def _broken_references(facts: ConfigFacts) -> Iterator[str]:
@@ -241,13 +240,15 @@ def _reference_problem(ref: ServerRef, servers: Mapping[str, str], facts: Config
 
 
 def _misspelt_types(name: str, facts: ConfigFacts) -> Iterator[str]:
-    """References whose ``type`` is nearly a server type; others with ``type`` and ``name`` are something else."""
+    """References whose ``type`` was meant as a server type; other dicts with ``type`` and ``name`` are none."""
     for path, value in iter_leaves(facts.plain[name], (name,)):
         if path[-1] != "type" or not isinstance(value, str) or value in SERVER_TYPES:
             continue
+        named = lookup(facts.plain, (*path[:-1], "name"))
         near = get_close_matches(value, SERVER_TYPES, n=1, cutoff=0.85)
-        if near and isinstance(lookup(facts.plain, (*path[:-1], "name")), str):
-            yield f"{join(path)}{facts.origin(path)}: unknown server type {value!r}. Did you mean {near[0]!r}?"
+        if isinstance(named, str) and (near or (value.endswith("_servers") and named in facts.plain)):
+            meant = f"Did you mean {near[0]!r}?" if near else f"Server types are {', '.join(SERVER_TYPES)}."
+            yield f"{join(path)}{facts.origin(path)}: unknown server type {value!r}. {meant}"
 
 
 def _head_server(facts: ConfigFacts) -> Iterator[str]:

@@ -43,7 +43,7 @@ _SECRET_BEFORE_PLURAL = _words("api access auth bearer refresh private session s
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SCHEME_VALUE = re.compile(r"\b(Bearer|Basic)\s+([A-Za-z0-9._~+/=-]{6,})", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<info>[^\s/?#\"'<>]+)@")
-_QUERY_VALUE = re.compile(r"(?P<lead>[?&])(?P<name>[^=&#\s]+)=(?P<value>[^&#\s\"'<>]+)")
+_ASSIGNMENT = re.compile(r"(?P<lead>^|[?&;,\s\"'])(?P<name>[^=?&;,#\s\"']+)=(?P<value>[^&;,#\s\"'<>]+)")
 # Not a secret yet: to be set, or a plain reference to the key that holds it.
 _PLACEHOLDER = re.compile(r"(?:\?\?\?|\$\{[\w.\[\]-]+\})?")
 # Shorter ones are replaced only where they stand alone, as they would turn up inside ordinary words.
@@ -68,8 +68,9 @@ def is_secret_key(key: str) -> bool:
 def redact_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of ``config`` that may be shown: the same keys, with secrets replaced by ``***``.
 
-    Also hidden are user info and secret parameters in URLs, ``Bearer`` and ``Basic`` values, and the values of
-    secret keys where they appear inside other texts. ``???``, ``${references}``, None and empty texts stay.
+    Also hidden are user info and secret parameters in URLs, ``api_key=...``, ``Bearer`` and ``Basic`` values, and
+    the values of secret keys where they appear inside other texts. ``???``, ``${references}``, None and empty
+    texts stay.
     """
     long = [secret for secret in find_secrets(config) if len(secret) >= _ELSEWHERE_FROM]
     return {key: _redact(value, is_secret_key(str(key)), long) for key, value in config.items()}
@@ -95,7 +96,7 @@ def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
     """``text`` without any of ``secrets``, as they are, URL-quoted or JSON-escaped, and without what is secret by
     its form: user info and secret parameters in URLs, ``Bearer`` and ``Basic`` values.
     """
-    spellings = {spelling for secret in secrets if secret for spelling in _spellings(secret)}
+    spellings = {spelling for secret in secrets if _is_worth_hiding(secret) for spelling in _spellings(secret)}
     for spelling in sorted(spellings, key=len, reverse=True):
         if spelling not in text:
             continue
@@ -106,13 +107,24 @@ def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
     if "://" in text:
         text = _USER_INFO.sub(rf"\g<scheme>{MASK}@", text)
     if "=" in text:
-        text = _QUERY_VALUE.sub(_redact_parameter, text)
+        text = _ASSIGNMENT.sub(_redact_assignment, text)
     return _SCHEME_VALUE.sub(rf"\1 {MASK}", text)
 
 
-def _redact_parameter(match: re.Match[str]) -> str:
-    shown = MASK if is_secret_key(unquote(match["name"])) else match["value"]
+def _assigns_secret(match: re.Match[str]) -> bool:
+    """Whether ``api_key=...`` gives a secret away; a lone ``key=`` or ``token=`` does so only in a URL."""
+    name = unquote(match["name"])
+    return is_secret_key(name) and (match["lead"] in ("?", "&") or name.lower() not in _HARMLESS_BEFORE)
+
+
+def _redact_assignment(match: re.Match[str]) -> str:
+    shown = MASK if _assigns_secret(match) else match["value"]
     return f"{match['lead']}{match['name']}={shown}"
+
+
+def _is_worth_hiding(secret: str) -> bool:
+    """A word of one or two characters and a small number are no secrets, and stand all over a log."""
+    return len(secret) >= (4 if secret.isdecimal() else 3)
 
 
 def _spellings(secret: str) -> Iterator[str]:
@@ -149,8 +161,8 @@ def _secrets_in_text(text: str) -> Iterator[str]:
     for match in _USER_INFO.finditer(text):
         user, _, password = match["info"].partition(":")
         yield from (part for part in (match["info"], unquote(password)) if part != user or not password)
-    for match in _QUERY_VALUE.finditer(text):
-        if is_secret_key(unquote(match["name"])):
+    for match in _ASSIGNMENT.finditer(text):
+        if _assigns_secret(match):
             yield unquote(match["value"])
     for match in _SCHEME_VALUE.finditer(text):
         yield match[2]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_gym.config.directives import expand_directives
 from nemo_gym.config.instances import POLICY_MODEL
 from nemo_gym.config.interpolation import BrokenReference, escape_texts, interpolate
-from nemo_gym.config.merging import merge_layers
+from nemo_gym.config.merging import Layer, merge_layers
 from nemo_gym.config.overrides import checked_overrides
 from nemo_gym.config.problems import ConfigFacts, is_tolerated, list_problems
 from nemo_gym.config.sources import (
@@ -25,18 +24,6 @@ from nemo_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
-
-
-@dataclass(frozen=True)
-class Layer:
-    """The content of one source of configuration. ``origin`` names it in messages.
-
-    ``by_caller`` tells ``env.yaml`` and overrides from config files.
-    """
-
-    origin: str
-    content: Mapping[str, Any]
-    by_caller: bool = False
 
 
 def load_config(
@@ -102,7 +89,7 @@ def resolve_layers(layers: Sequence[Layer], *, serving: bool) -> DictConfig:
         moved=expanded.moved,
         sketched=expanded.sketched,
         serving=serving,
-        origins=[(layer.origin, layer.content) for layer in layers],
+        layers=layers,
     )
     problems = list_problems(facts)
     if len(problems) == 1:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from nemo_gym.config.instances import DOMAINS, POLICY_MODEL, RESERVED_KEYS, SERVER_TYPES, ServerInstance
 from nemo_gym.config.paths import kind_of
 from nemo_gym.errors import ConfigError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 # A server's name is its network alias and the first step of an override, so neither dots nor blanks can be in it.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,62}")
@@ -53,6 +56,11 @@ def parse_server_instances(config: Mapping[str, Any]) -> list[ServerInstance]:
     Top-level entries that are no servers are passed over; one that was meant as a server and is none, or
     stands under an unknown server type, is a ``ConfigError``.
     """
+    if not isinstance(config, dict):
+        # A DictConfig: its values may be interpolations, and raise where they are still to be set.
+        from nemo_gym.config.resolve import to_plain
+
+        config = to_plain(cast("DictConfig", config))
     problems = [problem for _, problem in iter_entry_problems(config, sketched=(POLICY_MODEL,))]
     if problems:
         raise ConfigError("\n".join(problems))

@@ -13,6 +13,7 @@ from nemo_gym.config.yaml_files import load_yaml_file
 from nemo_gym.errors import ConfigError
 
 EXTRA_ROOTS_VARIABLE = "NEMO_GYM_EXTRA_ROOTS"
+_KNOWN_FOLDERS = ("benchmarks", "images")
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -23,7 +24,7 @@ def install_root() -> Path:
     data inside the installed package.
     """
     checkout = _PACKAGE.parent
-    if (checkout / "pyproject.toml").is_file() and all((checkout / d).is_dir() for d in ("images", "benchmarks")):
+    if (checkout / "pyproject.toml").is_file() and all((checkout / name).is_dir() for name in _KNOWN_FOLDERS):
         return checkout
     return _PACKAGE / "_data"
 
@@ -62,17 +63,19 @@ def _working_directory() -> list[Path]:
 def root_of_config(path: Path, roots: Sequence[Path]) -> Path:
     """The folder that relative paths in the config file at ``path`` are meant from.
 
-    The innermost search root that contains it; for a file outside all of them, the folder that holds its
-    ``benchmarks/`` or ``images/`` folder, else its own.
+    The search root under whose ``benchmarks/`` or ``images/`` it lies, else the folder that holds such a folder
+    around it, else the innermost search root it lies in, else its own folder.
     """
     path = path.resolve()
     holding = [root for root in (r.resolve() for r in roots) if path.is_relative_to(root)]
-    if holding:
-        return max(holding, key=lambda root: len(root.parts))
+    holding.sort(key=lambda root: len(root.parts), reverse=True)
+    for root in holding:
+        if path.relative_to(root).parts[0] in _KNOWN_FOLDERS:
+            return root
     for folder in path.parents:
-        if folder.name in ("benchmarks", "images"):
+        if folder.name in _KNOWN_FOLDERS:
             return folder.parent
-    return path.parent
+    return holding[0] if holding else path.parent
 
 
 def find_config_file(path: str | Path, roots: Sequence[Path], *, wanted_by: str = "") -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from nemo_gym.config.paths import kind_of
 from nemo_gym.errors import ConfigError
 
 _TAG = "tag:yaml.org,2002:"
+_MOST_VALUES = 1_000_000
 _BASE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FLOAT = re.compile(
     r"""(?:[-+]?(?:\d[\d_]*\.[\d_]*|\.\d[\d_]*)(?:[eE][-+]?\d+)?|[-+]?\d[\d_]*[eE][-+]?\d+
@@ -117,7 +119,7 @@ def parse_yaml_value(text: str, where: str) -> Any:
         ) from error
     except RecursionError as error:
         raise ConfigError(f"{where}: nested too deeply to be read.") from error
-    _check_values(value, where, path="", ancestors=())
+    _Check(where).values(value, path="", ancestors=())
     return value
 
 
@@ -178,19 +180,28 @@ def _quoting_hint(text: str, line_number: int) -> str:
     return f" Inside braces or brackets put {'${...}' if found == '${' else found} in quotes."
 
 
-def _check_values(node: Any, where: str, path: str, ancestors: tuple[int, ...]) -> None:
-    """Refuse what YAML can spell but no server can be sent: JSON has neither sets, bytes, NaN nor circles."""
-    if isinstance(node, dict | list):
-        if id(node) in ancestors:
-            raise ConfigError(f"{where}: {path or 'the top level'} contains itself, through an anchor and its alias.")
-        items = node.items() if isinstance(node, dict) else enumerate(node)
-        for key, value in items:
-            step = f"[{key}]" if isinstance(node, list) else f".{key}" if path else str(key)
-            _check_values(value, where, path + step, (*ancestors, id(node)))
-    elif isinstance(node, float) and not math.isfinite(node):
-        raise ConfigError(f"{where}: {path} is {node}; needed: a finite number, or null. (Servers get JSON.)")
-    elif node is not None and not isinstance(node, str | bool | int | float):
-        raise ConfigError(
-            f"{where}: {path} is a {type(node).__name__}; a config holds dicts, lists, texts, numbers, true, false "
-            f"and null."
-        )
+@dataclass
+class _Check:
+    """Refuses what YAML can spell but no server can be sent: JSON has neither sets, bytes, NaN nor circles."""
+
+    where: str
+    left: int = _MOST_VALUES
+
+    def values(self, node: Any, path: str, ancestors: tuple[int, ...]) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise ConfigError(f"{self.where}: more than {_MOST_VALUES} values, counting those that anchors repeat.")
+        if isinstance(node, dict | list):
+            if id(node) in ancestors:
+                at = path or "the top level"
+                raise ConfigError(f"{self.where}: {at} contains itself, through an anchor and its alias.")
+            for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+                step = f"[{key}]" if isinstance(node, list) else f".{key}" if path else str(key)
+                self.values(value, path + step, (*ancestors, id(node)))
+        elif isinstance(node, float) and not math.isfinite(node):
+            raise ConfigError(f"{self.where}: {path} is {node}; needed: a finite number, or null. (Servers get JSON.)")
+        elif node is not None and not isinstance(node, str | bool | int | float):
+            raise ConfigError(
+                f"{self.where}: {path} is a {type(node).__name__}; a config holds dicts, lists, texts, numbers, "
+                f"true, false and null."
+            )

@@ -44,6 +44,10 @@ def test_delete_key_drops_what_was_taken_over_at_any_depth() -> None:
     assert tree == {"b": {"y": {"q": 2, "r": 3}}}
 
 
+def test_delete_key_drops_whole_entries_of_lower_files() -> None:
+    assert expand(MCQA, {"simple_agent": {"x": 1}}, {"_delete_key": "mcqa"}) == {"simple_agent": {"x": 1}}
+
+
 def test_a_key_beside_delete_key_replaces_the_one_taken_over() -> None:
     tree = expand({"a": {"x": {"p": 1}}, "b": {"_copy": "a", "_delete_key": "x", "x": {"q": 1}}})
     assert tree["b"] == {"x": {"q": 1}}
@@ -188,6 +192,8 @@ def test_sketched_entries_may_lack_what_is_taken_from_them() -> None:
         ({"foo": {"_copy": "n", "x": 1}, "n": 5}, "foo._copy points at 'n', which is a number, no dict, while"),
         ({"foo": {"_copy": "n", "x": 1}, "n": "???"}, "foo._copy points at 'n', which is not set (???), while"),
         ({"foo": {"_copy": "a", "_inherit_from": "b"}, "a": {}, "b": {}}, "foo has both _inherit_from and _copy"),
+        ({"_copy": "a", "a": {}}, "_copy cannot stand at the top level: it is for what one key holds."),
+        ({"_delete_key": "ab", "abc": 1}, "there is no key 'ab' in the top level. Did you mean 'abc'?"),
         ({"foo": {"_copy": 5}}, "foo._copy must be the path of what to take over, such as a.b; found 5."),
         ({"foo": {"_copy": "???"}}, "foo._copy must be the path of what to take over"),
         ({"foo": "x ${copy:a} y", "a": 1}, "foo: ${copy:...} must be the whole value"),

@@ -85,6 +85,7 @@ def test_model_types_are_found_by_name(roots: list[Path]) -> None:
         ("/gsm8k", "A benchmark is named NAME or NAME/FLAVOR; found '/gsm8k'."),
         ("", "A benchmark is named NAME or NAME/FLAVOR; found ''."),
         ("empty", "Unknown benchmark 'empty'."),
+        ("gsm8k/prompt", "Unknown flavor 'prompt' of the benchmark 'gsm8k'."),
     ],
 )
 def test_unknown_benchmarks_name_the_nearest(roots: list[Path], name: str, expected: str) -> None:
@@ -102,6 +103,25 @@ def test_unknown_model_types_name_the_nearest_and_the_places(roots: list[Path]) 
         f"Looked in {roots[0]}/images/responses_api_models, {roots[1]}/images/responses_api_models. "
         "`gym list models` lists what there is."
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "is_flavor"),
+    [
+        ("# c\nconfig_paths: [x]", True),
+        ("{config_paths: [x]}", True),
+        ("'config_paths':\n- x", True),
+        ("s: {resources_servers: {m: {}}}", True),
+        ("s:\n  resources_servers:\n    m: {}", True),
+        ("user: 'What are config_paths: [x]?'", False),
+        ("# resources_servers: no\nuser: x", False),
+        ("", False),
+    ],
+)
+def test_flavors_are_told_from_prompts_and_data(tmp_path: Path, text: str, is_flavor: bool) -> None:
+    write(tmp_path, "benchmarks/b/config.yaml", CONFIG)
+    write(tmp_path, "benchmarks/b/other.yaml", text)
+    assert list_benchmarks([tmp_path])[0].flavors == (("other",) if is_flavor else ())
 
 
 def test_benchmarks_are_listed_over_all_roots(roots: list[Path]) -> None:

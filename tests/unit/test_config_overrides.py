@@ -90,6 +90,13 @@ def test_what_yaml_cannot_hold_is_refused_with_its_path(overrides: Any, expected
     assert expected in refusal(overrides)
 
 
+def test_endless_nesting_is_refused() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    assert refusal(deep) == "The overrides are nested too deeply to be read."
+
+
 def test_circles_are_refused() -> None:
     circle: dict[str, Any] = {"a": {}}
     circle["a"]["b"] = [circle["a"]]

@@ -135,6 +135,8 @@ def test_what_is_no_secret_yet_stays_readable() -> None:
         ("see http://tok123@h/x and https://u:p@q", "see http://***@h/x and https://***@q"),
         ("postgresql+psycopg://u:p%40ss@db/x", "postgresql+psycopg://***@db/x"),
         ("http://h/x?api_key=abc&n=1&access_token=d#f", "http://h/x?api_key=***&n=1&access_token=***#f"),
+        ("run with API_KEY=abc, X=1 and n=2", "run with API_KEY=***, X=1 and n=2"),
+        ("key=policy_base_url token=3", "key=policy_base_url token=3"),
         ("http://h/x?max_tokens=5", "http://h/x?max_tokens=5"),
         ("Authorization: Bearer abc.def-123", "Authorization: Bearer ***"),
         ("authorization: basic dXNlcjpwYXNz", "authorization: basic ***"),
@@ -194,7 +196,8 @@ def test_text_is_rid_of_secrets_in_every_spelling() -> None:
 def test_longer_secrets_go_first_and_short_ones_only_where_they_stand_alone() -> None:
     assert redact_text("secret-12 secret-1", ["secret-1", "secret-12"]) == f"{MASK} {MASK}"
     assert redact_text("key=abc, abcd, xabc", ["abc"]) == f"key={MASK}, abcd, xabc"
-    assert redact_text("nothing", ["", "x"]) == "nothing"
+    assert redact_text("nothing x 5", ["", "x", "5"]) == "nothing x 5"
+    assert redact_text("pin 1234 of 12345", ["1234"]) == f"pin {MASK} of 12345"
 
 
 LETTERS = "abcdefghij0123456789"

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from nemo_gym.config import ConfigError
-from nemo_gym.config.resolve import Layer, dump_config, load_config, resolve_layers, to_plain
+from nemo_gym.config.merging import Layer
+from nemo_gym.config.resolve import dump_config, load_config, resolve_layers, to_plain
 from nemo_gym.config.yaml_files import parse_yaml_dict
 
 MCQA = """
@@ -326,6 +327,10 @@ class TestServers:
     )
     def test_references_must_resolve(self, reference: str, expected: str) -> None:
         assert expected in refusal(MCQA, self.agent(reference))
+
+    def test_a_reference_with_an_unknown_type_to_a_server_is_told(self) -> None:
+        message = refusal(MCQA, self.agent("{type: judge_servers, name: mcqa}"))
+        assert "unknown server type 'judge_servers'. Server types are responses_api_models," in message
 
     def test_references_may_be_interpolated(self) -> None:
         assert resolve(MCQA, self.agent("{type: resources_servers, name: '${which}'}"), "which: mcqa")

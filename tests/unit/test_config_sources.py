@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nemo_gym.config import ConfigError, sources
 from nemo_gym.config.merging import merge, merge_layers
@@ -16,6 +20,7 @@ from nemo_gym.config.sources import (
     root_of_config,
     search_roots,
 )
+from nemo_gym.config.yaml_files import dump_yaml
 
 Write = Callable[[str, str], Path]
 
@@ -175,3 +180,39 @@ def test_the_root_of_a_config_is_what_its_paths_are_meant_from(tmp_path: Path) -
     assert root_of_config(tmp_path / "r" / "benchmarks" / "x" / "config.yaml", roots) == tmp_path / "r"
     assert root_of_config(tmp_path / "q" / "benchmarks" / "x" / "config.yaml", roots) == tmp_path / "q"
     assert root_of_config(tmp_path / "q" / "x.yaml", roots) == tmp_path / "q"
+    assert root_of_config(inner / "x.yaml", roots) == inner
+
+
+def test_a_working_directory_inside_a_benchmark_is_not_its_root(tmp_path: Path) -> None:
+    benchmark = tmp_path / "benchmarks" / "x"
+    assert root_of_config(benchmark / "config.yaml", [benchmark, tmp_path]) == tmp_path
+    assert root_of_config(benchmark / "config.yaml", [benchmark]) == tmp_path
+
+
+@st.composite
+def _trees(draw: st.DrawFn) -> list[tuple[list[int], dict[str, int]]]:
+    """Files by number: the (later) files that each pulls in, and the keys it sets to its number."""
+    count = draw(st.integers(1, 6))
+    files = []
+    for number in range(count):
+        later = range(number + 1, count)
+        pulled = draw(st.lists(st.sampled_from(later), max_size=3)) if later else []
+        keys = draw(st.lists(st.sampled_from("abcd"), max_size=3, unique=True))
+        files.append((pulled, dict.fromkeys(keys, number)))
+    return files
+
+
+@settings(deadline=None, max_examples=60)
+@given(_trees())
+def test_any_tree_gives_what_its_definition_says(files: list[tuple[list[int], dict[str, int]]]) -> None:
+    def value(number: int) -> dict[str, Any]:
+        pulled, own = files[number]
+        return merge(merge_layers([value(other) for other in pulled]), own)
+
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (pulled, own) in enumerate(files):
+            content = {"config_paths": [f"{other}.yaml" for other in pulled], **own}
+            (Path(folder) / f"{number}.yaml").write_text(dump_yaml(content))
+        loaded = load_config_tree(["0.yaml"], [Path(folder)])
+    assert merge_layers([content for _, content in loaded]) == value(0)
+    assert len({path for path, _ in loaded}) == len(loaded)

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 from pydantic import ValidationError
 
 import nemo_gym.config
@@ -77,6 +78,11 @@ def test_instances_come_in_the_order_of_declaration() -> None:
         ServerInstance("a", "environment_servers", "relay", {"entrypoint": "app.py"}),
     ]
     assert SERVER_TYPES == ("responses_api_models", "responses_api_agents", "resources_servers", "environment_servers")
+
+
+def test_a_config_still_alive_is_parsed_like_a_plain_one() -> None:
+    config = OmegaConf.create({"domain": "math", "s": server(domain="${domain}", key="???")})
+    assert parse_server_instances(config)[0].settings == {"entrypoint": "app.py", "domain": "math", "key": "???"}
 
 
 def test_references_are_found_anywhere_each_once() -> None:

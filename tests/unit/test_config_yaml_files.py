@@ -28,6 +28,10 @@ TREES = st.recursive(
 CONFIGS = st.dictionaries(st.text(max_size=6), TREES, max_size=5)
 
 
+# Each line repeats the one before ten times.
+BOMB = "l0: &l0 [1]\n" + "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]\n" for n in range(1, 9))
+
+
 def refusal(text: str | bytes) -> str:
     with pytest.raises(ConfigError) as caught:
         parse_yaml_dict(text, where="f.yaml")
@@ -109,6 +113,7 @@ def test_an_empty_file_is_an_empty_dict(text: str) -> None:
         ("a: [.nan]", "f.yaml: a[0] is nan; needed: a finite number, or null."),
         ("a: {b: !!set {x}}", "f.yaml: a.b is a set; a config holds"),
         ("a: " + "[" * 5000, "f.yaml"),
+        (BOMB, "f.yaml: more than 1000000 values, counting those that anchors repeat."),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_place(text: str, expected: str) -> None:
