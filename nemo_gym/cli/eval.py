@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import logging
+import contextlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nemo_gym.cli.arguments import (
     Command,
@@ -17,38 +16,10 @@ from nemo_gym.cli.arguments import (
     read_selection,
 )
 from nemo_gym.cli.output import configure_logging, emit, emit_exactly, emit_json, note
+from nemo_gym.cli.planning import failure_recorded, prepare_and_collate
 from nemo_gym.errors import ConfigError
 
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
-logger = logging.getLogger(__name__)
-
 _TASK_IDS_HELP = "only these tasks: a,b,c, or @FILE with one id a line"
-
-
-def prepare_recorded(config: DictConfig) -> None:
-    """Prepare the one benchmark of a config. A failure is recorded, and stops the next job of a chain at once."""
-    from nemo_gym.config.resolve import to_plain
-    from nemo_gym.environment.benchmark_preparation import PreparationFailedError, prepare_benchmark
-    from nemo_gym.environment.benchmarks import get_benchmark
-    from nemo_gym.environment.preparation_failure import (
-        check_stop_record,
-        clear_stop_record,
-        write_stop_record,
-    )
-
-    plain = to_plain(config)
-    benchmark = get_benchmark(plain)
-    check_stop_record(plain, benchmark)
-    try:
-        prepare_benchmark(config)
-    except PreparationFailedError as error:
-        record = write_stop_record(error, plain, benchmark)
-        if record is not None:
-            note(f"gym: recorded in {record}; a further job stops there at once. Delete it to try again.")
-        raise
-    clear_stop_record(plain, benchmark)
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
@@ -66,11 +37,9 @@ def _prepare(arguments: argparse.Namespace) -> int:
         raise ConfigError(
             "The configuration has no data set to prepare: none of type benchmark or with a script."
         )
-    if len(datasets) == 1 and datasets[0].is_benchmark:
-        prepare_recorded(config)
-    else:
-        with process_config(config):
-            prepare_datasets(datasets, parse_prepare_config(config))
+    benchmarks = sum(dataset.is_benchmark for dataset in datasets)
+    with process_config(config), failure_recorded(config) if benchmarks == 1 else contextlib.nullcontext():
+        prepare_datasets(datasets, parse_prepare_config(config))
     prepared = [{"name": dataset.name, "path": str(dataset.data_file)} for dataset in datasets]
     if arguments.json:
         emit_json(prepared)
@@ -88,13 +57,12 @@ def _add_plan_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from nemo_gym.environment.collated_files import collate_config, plan_of
+    from nemo_gym.environment.collated_files import plan_of
 
     configure_logging(arguments.verbose)
     selection = read_selection(arguments.task_ids)
     config = ConfigRequest.from_arguments(arguments).load_for_planning()
-    prepare_recorded(config)
-    text = plan_of(config, collate_config(config, task_ids=selection)).to_json()
+    text = plan_of(config, prepare_and_collate(config, selection, keep_rows=False)).to_json()
     if arguments.output is None:
         emit_exactly(text)
     else:

@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_gym.cli.arguments import ConfigRequest
-from nemo_gym.cli.eval import prepare_recorded
 from nemo_gym.cli.output import emit_json, note
+from nemo_gym.cli.planning import prepare_and_collate
 from nemo_gym.cli.progress import show_progress
 from nemo_gym.cli.run_report import emit_report
 from nemo_gym.cli.stopping import run_async
 from nemo_gym.config.redaction import find_secrets, redact_text
 from nemo_gym.config.resolve import to_plain
 from nemo_gym.config.task_ids import task_id_of_row
-from nemo_gym.environment.collated_files import collate_config
 from nemo_gym.environment.serving import serve
 from nemo_gym.rollouts.collection import RolloutCollectionHelper
 from nemo_gym.rollouts.registry_client import RegistryAddress
@@ -93,33 +92,52 @@ def run_benchmark(request: ConfigRequest, options: RunOptions) -> int:
     try:
         _serve_and_run(request, options, run, phases)
     finally:
+        # Also when the teardown fails: the results are there all the same.
+        if run.ended:
+            _show(run, options, phases)
         note(phases.line())
-        run.tell_where_results_are()
+        run.tell_what_is_kept()
+    return run.exit_code()
+
+
+def _show(run: _Run, options: RunOptions, phases: _Phases) -> None:
     figures = report(run.tally, run.key_metrics)
     if options.as_json:
         files = {name: str(path) for name, path in run.files().items()}
         emit_json({**figures, "phases_s": phases.seconds, "files": files})
     else:
         emit_report(run.tally, figures, run.files())
-    return run.exit_code()
 
 
 def _serve_and_run(request: ConfigRequest, options: RunOptions, run: _Run, phases: _Phases) -> None:
     started = time.monotonic()
-    ended = started
-    with serve(
+    serving = serve(
         request.serving_paths(),
         request.overrides,
         registry_port=options.registry_port,
         search_dirs=request.search_dirs,
-    ) as session:
+    )
+    with _measured_exit(serving, phases) as session:
         _note_start(session, time.monotonic() - started, phases)
-        try:
-            with phases.measure("run"):
-                run_async(run.execute(_address(session)))
-        finally:
-            ended = time.monotonic()
-    phases.seconds["teardown"] = time.monotonic() - ended
+        with phases.measure("run"):
+            run_async(run.execute(_address(session)))
+
+
+@contextlib.contextmanager
+def _measured_exit(
+    serving: contextlib.AbstractContextManager[RunningSession], phases: _Phases
+) -> Iterator[RunningSession]:
+    """``serving``, with the time it takes to end noted as the teardown."""
+    ended: float | None = None
+    try:
+        with serving as session:
+            try:
+                yield session
+            finally:
+                ended = time.monotonic()
+    finally:
+        if ended is not None:
+            phases.seconds["teardown"] = time.monotonic() - ended
 
 
 def _note_start(session: RunningSession, seconds: float, phases: _Phases) -> None:
@@ -141,8 +159,7 @@ def _address(session: RunningSession) -> RegistryAddress:
 def _plan_rows(request: ConfigRequest, options: RunOptions) -> list[dict[str, Any]]:
     """The rows to run, in order."""
     config = request.load_for_planning()
-    prepare_recorded(config)
-    rows = collate_config(config, task_ids=options.task_ids, keep_rows=True).rows
+    rows = prepare_and_collate(config, options.task_ids, keep_rows=True).rows
     first_rows: dict[str, dict[str, Any]] = {}
     for row in rows:
         first_rows.setdefault(_task_id(row), row)
@@ -172,6 +189,7 @@ class _Run:
         self._options = options
         self._secrets = secrets
         self._stopped_by: Failure | None = None
+        self.ended = False
         self.tally = RunTally(total=len(rows), name_task=_task_id)
         self.key_metrics: dict[str, Any] = {}
 
@@ -189,6 +207,7 @@ class _Run:
         if self._stopped_by is None:
             await self._aggregate(helper, registry)
         await helper.aclose()
+        self.ended = True
 
     async def _run_all(
         self, helper: RolloutCollectionHelper, registry: RegistryAddress, writer: ResultWriter
@@ -252,7 +271,7 @@ class _Run:
         }
         return {name: path for name, path in named.items() if path.is_file()}
 
-    def tell_where_results_are(self) -> None:
+    def tell_what_is_kept(self) -> None:
         """After a run that ended early: how much of it is kept."""
         if 0 < self.tally.done < self.tally.total:
             note(f"{self.tally.scored} of {self.tally.total} rollouts are in {self._paths.rollouts}")
