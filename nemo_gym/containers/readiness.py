@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import selectors
+import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -25,6 +28,9 @@ from tenacity import (
 
 _REQUEST_TIMEOUT_S = 15.0
 """A readiness answer may take a probe of a model endpoint (5 s), on a busy machine."""
+
+_STOP_LOOK_S = 0.05
+"""How often a request that hangs looks whether anybody still wants its answer."""
 
 
 class NotReadyReason(Enum):
@@ -69,9 +75,19 @@ class _NotYet(Exception):
     """Ask again."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Patience:
+    """How long one wait goes on: to a moment of ``time.monotonic``, or until the event is set."""
+
+    until: float
+    stop: threading.Event
+
+
 def wait_until_answering(probe: Probe, deadlines: Deadlines, stop: threading.Event) -> None:
     """Until ``GET /`` is answered by the server expected. Raises ``NotReadyError``."""
-    _poll(lambda: _check_identity(probe), deadlines.server_s, stop, f"{probe.server} does not answer")
+    _poll(
+        lambda patience: _check_identity(probe, patience), deadlines.server_s, stop, f"{probe.server} does not answer"
+    )
 
 
 def wait_until_ready(probe: Probe, deadlines: Deadlines, stop: threading.Event) -> None:
@@ -80,8 +96,8 @@ def wait_until_ready(probe: Probe, deadlines: Deadlines, stop: threading.Event) 
     waiting_since = time.monotonic()
     last: dict[str, Any] = {}
 
-    def check() -> None:
-        status, body = _get(probe, "/ready")
+    def check(patience: _Patience) -> None:
+        status, body = _get(probe, "/ready", patience)
         if status == 200:
             return
         last.update(body)
@@ -95,7 +111,13 @@ def wait_until_ready(probe: Probe, deadlines: Deadlines, stop: threading.Event) 
     _poll(check, max(deadlines.server_s, deadlines.endpoint_s + _REQUEST_TIMEOUT_S), stop, "not ready", last)
 
 
-def _poll(check: Any, timeout_s: float, stop: threading.Event, what: str, last: dict[str, Any] | None = None) -> None:
+def _poll(
+    check: Callable[[_Patience], None],
+    timeout_s: float,
+    stop: threading.Event,
+    what: str,
+    last: dict[str, Any] | None = None,
+) -> None:
     retrying = Retrying(
         retry=retry_if_exception_type((_NotYet, OSError, http.client.HTTPException)),
         # growing slowly: what is waited for takes tenths of a second, and each step overshoots by half of itself
@@ -105,7 +127,7 @@ def _poll(check: Any, timeout_s: float, stop: threading.Event, what: str, last: 
         reraise=True,
     )
     try:
-        retrying(check)
+        retrying(check, _Patience(time.monotonic() + timeout_s, stop))
     except (_NotYet, OSError, http.client.HTTPException) as error:
         if stop.is_set():
             raise NotReadyError(NotReadyReason.STOPPED, "stopped", last) from error
@@ -113,8 +135,8 @@ def _poll(check: Any, timeout_s: float, stop: threading.Event, what: str, last: 
         raise NotReadyError(NotReadyReason.LATE, f"{what} ({detail}) after {timeout_s:g} s", last) from error
 
 
-def _check_identity(probe: Probe) -> None:
-    status, body = _get(probe, "/")
+def _check_identity(probe: Probe, patience: _Patience) -> None:
+    status, body = _get(probe, "/", patience)
     if status >= 500:
         raise _NotYet(f"GET / answered {status}")
     found = (body.get("server"), body.get("session_id"))
@@ -125,10 +147,14 @@ def _check_identity(probe: Probe) -> None:
         )
 
 
-def _get(probe: Probe, path: str) -> tuple[int, dict[str, Any]]:
-    connection = http.client.HTTPConnection(probe.host, probe.port, timeout=_REQUEST_TIMEOUT_S)
+def _get(probe: Probe, path: str, patience: _Patience) -> tuple[int, dict[str, Any]]:
+    until = min(patience.until, time.monotonic() + _REQUEST_TIMEOUT_S)
+    # not zero, which would mean a socket that does not block
+    timeout_s = max(until - time.monotonic(), _STOP_LOOK_S)
+    connection = http.client.HTTPConnection(probe.host, probe.port, timeout=timeout_s)
     try:
         connection.request("GET", path)
+        _await_answer(connection.sock, until, patience.stop)
         response = connection.getresponse()
         text = response.read()
     finally:
@@ -138,3 +164,12 @@ def _get(probe: Probe, path: str) -> tuple[int, dict[str, Any]]:
     except ValueError:
         body = {}
     return response.status, body if isinstance(body, dict) else {}
+
+
+def _await_answer(connection: socket.socket, until: float, stop: threading.Event) -> None:
+    """Until there is something to read; ``TimeoutError`` when the time is up, or nobody wants it any more."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        while not selector.select(_STOP_LOOK_S):
+            if stop.is_set() or time.monotonic() >= until:
+                raise TimeoutError("it takes connections and does not answer")
