@@ -79,10 +79,6 @@ class ServerInstance:
     implementation: str
     settings: dict[str, Any] = field(hash=False)
 
-    @property
-    def ref(self) -> ServerRef:
-        return ServerRef(self.server_type, self.name)
-
 
 def iter_server_refs(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], ServerRef]]:
     """Every server reference under ``node`` with the path to it, in order of appearance.

@@ -71,7 +71,7 @@ def how_to_set(path: Path, root: Any = None, value: str = "VALUE") -> str:
             path, value = path[:depth], "[...]"
             break
     if any("." in step for step in path):
-        return "a config file (its path has a key with a dot in it)"
+        return "a config file, as its path has a key with a dot in it"
     nested = "".join(f'{{"{step}": ' for step in path) + value + "}" * len(path)
     return f"overrides={nested} in Python, or ++{'.'.join(path)}={value} on the command line"
 

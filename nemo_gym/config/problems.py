@@ -184,7 +184,7 @@ def _broken_references(facts: ConfigFacts) -> Iterator[str]:
 def _lack(target: Path, facts: ConfigFacts) -> str:
     """Why ``target`` is not there, and what was probably meant."""
     place = facts.taken_over(target)
-    if place is not None:
+    if place is not None and lookup(facts.plain, place) is not ABSENT:
         return (
             f"{join(target)} stands at {join(place)} since an _inherit_from took it over. Write ${{{'.'.join(place)}}}."
         )
@@ -197,7 +197,7 @@ def _lack(target: Path, facts: ConfigFacts) -> str:
     lack = f"there is no {join(target)} in the configuration."
     if near:
         return f"{lack} Did you mean ${{{'.'.join((*target[:depth], near[0], *target[depth + 1 :]))}}}?"
-    return f"{lack} Set it with {how_to_set(target)}."
+    return f"{lack} Set it with {how_to_set(target, facts.plain)}."
 
 
 def _server_references(facts: ConfigFacts) -> Iterator[str]:

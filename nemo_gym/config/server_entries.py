@@ -19,11 +19,6 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,62}")
 _MISSING = "???"
 
 
-def is_directive_key(key: str) -> bool:
-    """Whether ``key`` tells the resolver what to do instead of holding a setting."""
-    return key in ("_inherit_from", "_copy", "_delete_key")
-
-
 def server_type_of(entry: Any) -> str | None:
     """The one server type ``entry`` stands under, or None when it is no (clean) server entry."""
     if not isinstance(entry, Mapping):

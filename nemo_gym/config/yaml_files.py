@@ -177,7 +177,7 @@ def _quoting_hint(text: str, line_number: int) -> str:
     found = next((sign for sign in ("???", "${") if sign in line), None)
     if found is None or not re.search(r"[{\[]", line.replace("${", "")):
         return ""
-    return f" Inside braces or brackets put {'${...}' if found == '${' else found} in quotes."
+    return f" Put {'${...}' if found == '${' else found} in quotes here."
 
 
 @dataclass

@@ -175,7 +175,7 @@ def test_the_command_lines_spelling(arguments: list[str], expected: dict[str, An
         ("~a=1", "To drop the key a.b, type ++a._delete_key=b."),
         ("a={b.c: 1}", "Override key 'b.c' in 'a' has a dot in it"),
         ("a.b=[1", "override a.b, line 1"),
-        ("a={x: ???}", "put ??? in quotes"),
+        ("a={x: ???}", "Put ??? in quotes"),
         ("a=[.nan]", "needed: a finite number"),
     ],
 )

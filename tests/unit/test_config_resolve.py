@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,14 @@ class TestLoadConfig:
         second = to_plain(load_config(["resolved.yaml"], serving=True))
         assert {**second, "config_paths": first["config_paths"]} == first
 
+    def test_several_threads_may_load_at_once(self, folder: Path) -> None:
+        def load(number: int) -> Any:
+            config = load_config(["tq.yaml", "model.yaml"], {**POLICY, "policy_model_name": f"m{number}"}, serving=True)
+            return to_plain(config)["policy_model"]["responses_api_models"]["openai_model"]["openai_model"]
+
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(load, range(12))) == [f"m{number}" for number in range(12)]
+
     def test_dotted_overrides_are_refused(self, folder: Path) -> None:
         with pytest.raises(ConfigError, match="has a dot in it"):
             load_config(["tq.yaml"], {"a.b": 1}, serving=False)
@@ -178,6 +187,11 @@ policy_extra: "???"
         assert "policy_extra" not in message
         done["mcqa"] = {"resources_servers": {"mcqa": {"judge_key": "${policy_extra}"}}}
         assert "++policy_extra=VALUE" in refusal(self.FILE, caller=done, serving=True)
+
+    def test_the_file_that_sets_it_is_named_also_after_a_move(self) -> None:
+        open_server = "mcqa: {resources_servers: {mcqa: {entrypoint: app.py, domain: math, judge: {url: '???'}}}}"
+        message = refusal(MCQA, open_server, "mine: {_inherit_from: mcqa}", serving=True)
+        assert "  mine.resources_servers.mcqa.judge.url (in file1.yaml)\n" in message
 
     def test_a_policy_model_defined_by_half_is_fine_for_planning_only(self) -> None:
         half = {"policy_model": {"responses_api_models": {"openai_model": {"timeout": 5}}}}
@@ -289,6 +303,14 @@ class TestInterpolations:
     def test_into_what_was_taken_over(self) -> None:
         message = refusal(MCQA, "z: ${mcqa.resources_servers.mcqa.x}\nmine: {_inherit_from: mcqa}")
         assert "Write ${mine.resources_servers.mcqa.x}." in message
+        message = refusal("{a: {b: {c: 1}}, d: {_inherit_from: a.b, _delete_key: c}, e: '${a.b.c}'}")
+        assert message.startswith("e (in file0.yaml) refers to ${a.b.c}, but there is no a.b.c in the configuration.")
+
+    def test_into_a_list(self) -> None:
+        assert resolve("{a: {b: [{c: 4}]}, x: '${a.b[0].c}'}")["x"] == 4
+        message = refusal("{a: {b: [{c: 4}]}, x: '${a.b[1].c}'}")
+        assert "there is no a.b[1].c in the configuration." in message
+        assert "++a.b=[...]" in message
 
     def test_through_a_reference_to_a_dict(self) -> None:
         assert resolve("{a: {b: 1}, c: '${a}', d: '${c.b}'}")["d"] == 1
