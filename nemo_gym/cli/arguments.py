@@ -69,9 +69,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         metavar="TYPE",
         help=f"the kind of model server (`gym list models`); {DEFAULT_MODEL_TYPE} when left out",
     )
-    parser.add_argument(
-        "--model", metavar="NAME", help="the model's name at its endpoint (policy_model_name)"
-    )
+    parser.add_argument("--model", metavar="NAME", help="the model's name at its endpoint (policy_model_name)")
     parser.add_argument("--model-url", metavar="URL", help="the endpoint, up to /v1 (policy_base_url)")
     parser.add_argument(
         "--model-api-key",
@@ -113,9 +111,7 @@ class ConfigRequest:
         from nemo_gym.config.overrides import parse_cli_overrides
 
         if arguments.benchmark is None and not arguments.config:
-            raise ConfigError(
-                "Say which benchmark: --benchmark NAME. `gym list benchmarks` lists what there is."
-            )
+            raise ConfigError("Say which benchmark: --benchmark NAME. `gym list benchmarks` lists what there is.")
         overrides = parse_cli_overrides(arguments.overrides)
         for attribute, (option, key) in _POLICY_OPTIONS.items():
             value = getattr(arguments, attribute, None)
@@ -179,9 +175,7 @@ def read_selection(text: str | None) -> list[str] | None:
         return read_task_ids(Path(text[1:]).expanduser())
     ids = [task_id.strip() for task_id in text.split(",")]
     if not all(ids):
-        raise ConfigError(
-            f"--task-ids {text!r} holds an empty id. Needed: a,b,c or @FILE with one id a line."
-        )
+        raise ConfigError(f"--task-ids {text!r} holds an empty id. Needed: a,b,c or @FILE with one id a line.")
     return ids
 
 

@@ -72,9 +72,7 @@ def _session_as_json(session: RunningSession) -> dict[str, Any]:
 
 def _add_resolve_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
-    parser.add_argument(
-        "--model-type", metavar="TYPE", help="add this model server's config (`gym list models`)"
-    )
+    parser.add_argument("--model-type", metavar="TYPE", help="add this model server's config (`gym list models`)")
 
 
 def _resolve(arguments: argparse.Namespace) -> int:
@@ -107,7 +105,5 @@ COMMANDS = [
             f"{DEFAULT_REGISTRY_PORT}."
         ),
     ),
-    Command(
-        "resolve", "print the configuration as resolved, secrets hidden", _add_resolve_arguments, _resolve
-    ),
+    Command("resolve", "print the configuration as resolved, secrets hidden", _add_resolve_arguments, _resolve),
 ]

@@ -34,9 +34,7 @@ def _prepare(arguments: argparse.Namespace) -> int:
     config = ConfigRequest.from_arguments(arguments).load_for_planning()
     datasets = datasets_to_prepare(config)
     if not datasets:
-        raise ConfigError(
-            "The configuration has no data set to prepare: none of type benchmark or with a script."
-        )
+        raise ConfigError("The configuration has no data set to prepare: none of type benchmark or with a script.")
     benchmarks = sum(dataset.is_benchmark for dataset in datasets)
     with process_config(config), failure_recorded(config) if benchmarks == 1 else contextlib.nullcontext():
         prepare_datasets(datasets, parse_prepare_config(config))
@@ -50,9 +48,7 @@ def _prepare(arguments: argparse.Namespace) -> int:
 
 def _add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
-    parser.add_argument(
-        "--output", type=Path, metavar="PATH", help="write the plan here instead of to stdout"
-    )
+    parser.add_argument("--output", type=Path, metavar="PATH", help="write the plan here instead of to stdout")
     parser.add_argument("--task-ids", metavar="IDS", help=_TASK_IDS_HELP)
 
 

@@ -142,9 +142,7 @@ def _measured_exit(
 
 def _note_start(session: RunningSession, seconds: float, phases: _Phases) -> None:
     """Split what it took to serve into images and the rest."""
-    images = sum(
-        part.end_s - part.begin_s for part in session.timeline if part.phase == "images" and not part.server
-    )
+    images = sum(part.end_s - part.begin_s for part in session.timeline if part.phase == "images" and not part.server)
     phases.seconds["images"] = images
     phases.seconds["start"] = seconds - images
     for part in session.timeline:
@@ -181,9 +179,7 @@ def _default_output(request: ConfigRequest) -> Path:
 class _Run:
     """One run over servers that are up."""
 
-    def __init__(
-        self, paths: ResultPaths, rows: list[dict[str, Any]], options: RunOptions, secrets: set[str]
-    ) -> None:
+    def __init__(self, paths: ResultPaths, rows: list[dict[str, Any]], options: RunOptions, secrets: set[str]) -> None:
         self._paths = paths
         self._rows = rows
         self._options = options
@@ -209,9 +205,7 @@ class _Run:
         await helper.aclose()
         self.ended = True
 
-    async def _run_all(
-        self, helper: RolloutCollectionHelper, registry: RegistryAddress, writer: ResultWriter
-    ) -> None:
+    async def _run_all(self, helper: RolloutCollectionHelper, registry: RegistryAddress, writer: ResultWriter) -> None:
         with show_progress(self.tally) as progress:
 
             def take(attempt: Attempt) -> None:
@@ -232,9 +226,7 @@ class _Run:
     async def _aggregate(self, helper: RolloutCollectionHelper, registry: RegistryAddress) -> None:
         replies: dict[str, dict[str, Any]] = {}
         for agent in agents_of(self._rows):
-            results = [
-                result for result in read_results(self._paths.rollouts) if find_agent_name(result) == agent
-            ]
+            results = [result for result in read_results(self._paths.rollouts) if find_agent_name(result) == agent]
             if not results:
                 continue
             reply = await helper.aggregate_metrics(registry, agent, results)
@@ -252,9 +244,7 @@ class _Run:
         """0 when every rollout has a reward."""
         if self._stopped_by is not None:
             failure = self._stopped_by
-            note(
-                f"gym: failed: server {failure.server!r} {self._redact(failure.reason)} The run ended there."
-            )
+            note(f"gym: failed: server {failure.server!r} {self._redact(failure.reason)} The run ended there.")
             return 1
         if self.tally.failures:
             note(f"gym: failed: {self.tally.failures} of {self.tally.total} rollouts have no reward.")

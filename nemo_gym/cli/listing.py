@@ -58,9 +58,7 @@ def _show(entries: Sequence[BenchmarkEntry | ServerEntry], kind: str, arguments:
     return 0
 
 
-def _find(
-    entries: Sequence[BenchmarkEntry | ServerEntry], kind: str, name: str
-) -> BenchmarkEntry | ServerEntry:
+def _find(entries: Sequence[BenchmarkEntry | ServerEntry], kind: str, name: str) -> BenchmarkEntry | ServerEntry:
     names = [entry.name for entry in entries]
     folder, _, flavor = name.partition("/")
     for entry in entries:

@@ -130,9 +130,7 @@ def _add_commands(group: argparse.ArgumentParser, commands: Sequence[Command]) -
         parser.set_defaults(run=command.run, takes_overrides=command.takes_overrides, prog=parser.prog)
         if command.takes_overrides:
             parser.usage = parser.format_usage().removeprefix("usage: ").strip() + " [key=value ...]"
-        parser.set_defaults(
-            known_options=[option for action in parser._actions for option in action.option_strings]
-        )
+        parser.set_defaults(known_options=[option for action in parser._actions for option in action.option_strings])
     _name_commands(group, [command.name for command in commands])
 
 

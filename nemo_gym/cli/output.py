@@ -70,9 +70,7 @@ def configure_logging(verbose: bool) -> None:
     if is_terminal(sys.stderr):
         from rich.logging import RichHandler
 
-        handler = RichHandler(
-            console=stderr_console(), show_path=False, show_level=verbose, log_time_format="[%X]"
-        )
+        handler = RichHandler(console=stderr_console(), show_path=False, show_level=verbose, log_time_format="[%X]")
         handler.setFormatter(logging.Formatter("%(message)s"))
     else:
         handler = logging.StreamHandler(sys.stderr)

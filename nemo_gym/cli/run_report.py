@@ -37,17 +37,13 @@ def _emit_tasks(tally: RunTally) -> None:
 
 def _emit_distribution(tally: RunTally) -> None:
     rewards = [reward for got in tally.rewards_of_task().values() for reward in got]
-    rows = [
-        [reward, str(count), f"{100 * count / len(rewards):.1f}%"] for reward, count in distribution(rewards)
-    ]
+    rows = [[reward, str(count), f"{100 * count / len(rewards):.1f}%"] for reward, count in distribution(rewards)]
     emit_table(["reward", "rollouts", "share"], rows, title=f"Rewards of {len(tally.tasks())} tasks")
 
 
 def _figures(figures: Mapping[str, Any]) -> dict[str, str]:
     rollouts = figures["rollouts"]
-    shown = {
-        "rollouts": f"{rollouts['scored']} of {rollouts['total']} with a reward, {rollouts['failed']} failed"
-    }
+    shown = {"rollouts": f"{rollouts['scored']} of {rollouts['total']} with a reward, {rollouts['failed']} failed"}
     mean, interval = figures["mean_reward"], figures["mean_reward_interval_95"]
     if mean is not None:
         bounds = f" (95% interval {interval[0]:.3f} to {interval[1]:.3f})" if interval else ""
@@ -59,9 +55,7 @@ def _figures(figures: Mapping[str, Any]) -> dict[str, str]:
             f"{count} {name.removesuffix('_tokens')}" for name, count in figures["tokens"].items()
         )
     if figures["latency_s"]:
-        shown["seconds per rollout"] = ", ".join(
-            f"{name} {value:g}" for name, value in figures["latency_s"].items()
-        )
+        shown["seconds per rollout"] = ", ".join(f"{name} {value:g}" for name, value in figures["latency_s"].items())
     if figures["failure_classes"]:
         shown["failures"] = ", ".join(f"{count} {name}" for name, count in figures["failure_classes"].items())
     return shown

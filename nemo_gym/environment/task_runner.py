@@ -48,8 +48,7 @@ class TaskRunner:
     """Runs single tasks of collated rows on the servers behind a registry.
 
     Making one checks and indexes the rows and talks to no one. Calls may run at the same time in one event loop,
-    and a runner may be used from one event loop after another. Its connections end with the event loop they were
-    opened in, or with ``aclose``.
+    and a runner may be used from one event loop after another: it has connections open only while calls are.
     """
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], registry_server: BaseServerConfig) -> None:
@@ -96,7 +95,7 @@ class TaskRunner:
         await self._helper.wait_until_ready(self._registry, timeout_s if math.isfinite(timeout_s) else None)
 
     async def aclose(self) -> None:
-        """Close the running event loop's connections. Optional, and the runner can be used again afterwards."""
+        """Give up the calls that the running event loop still has open. The runner can be used again afterwards."""
         await self._helper.aclose()
 
     async def __aenter__(self) -> Self:
@@ -154,9 +153,7 @@ def _check_num_repeats(num_repeats: int) -> None:
 
 def _task_result(task_id: str, outcomes: Sequence[Outcome]) -> TaskResult:
     """The result when every rollout has a reward; else the error for those that have none."""
-    failures = [
-        (index, outcome.failure) for index, outcome in enumerate(outcomes) if outcome.failure is not None
-    ]
+    failures = [(index, outcome.failure) for index, outcome in enumerate(outcomes) if outcome.failure is not None]
     if failures:
         raise _task_error(task_id, failures, [outcome.reply for outcome in outcomes])
     return TaskResult(

@@ -7,13 +7,13 @@ import contextlib
 import difflib
 import errno
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 import tenacity
 
 from nemo_gym.errors import ConfigError
-from nemo_gym.rollouts.connection import RegistryConnection
+from nemo_gym.rollouts.connection import ConnectionPool, RegistryConnection
 from nemo_gym.rollouts.registry_client import HostView, RegistryAddress, RegistryNotReadyError
 from nemo_gym.rollouts.replies import CONNECTION_LOST, Failure, Outcome, judge_reply
 from nemo_gym.rollouts.rows import ROLLOUT_ID, find_agent_name
@@ -25,24 +25,19 @@ CAUSE_OF_SERVER_ERROR_S: Final = 0.4
 class RolloutCollectionHelper:
     """Runs rows against the servers of a registry, from any event loop, as many at once as the caller asks for.
 
-    It keeps one set of HTTP sessions per event loop and registry, never retries, and sets no limit on how long a
-    rollout takes. It talks to no one until the first call.
+    It never retries, sets no limit on how long a rollout takes, and has connections open only while calls are.
     """
 
     def __init__(self) -> None:
-        self._connections: dict[tuple[asyncio.AbstractEventLoop, RegistryAddress], RegistryConnection] = {}
+        self._connections = ConnectionPool()
 
     async def wait_until_ready(self, registry: RegistryAddress, timeout_s: float | None) -> None:
         """Return once the registry and all its servers are ready; ``ConfigError`` after ``timeout_s``, if given."""
-        connection = await self._connect(registry)
-        connection.forget_host_view()
         seen = "nothing answered"
         retry = tenacity.retry_if_exception_type(RegistryNotReadyError)
-        attempts = tenacity.AsyncRetrying(
-            retry=retry, wait=tenacity.wait_exponential(multiplier=0.01, max=0.25)
-        )
+        attempts = tenacity.AsyncRetrying(retry=retry, wait=tenacity.wait_exponential(multiplier=0.01, max=0.25))
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s), self._connections.connected(registry) as connection:
                 async for attempt in attempts:
                     with attempt:
                         await connection.load_host_view()
@@ -54,56 +49,44 @@ class RolloutCollectionHelper:
                 "there (`gym env start`, or serve_benchmark with this registry_port), or allow more time."
             ) from error
 
+    @contextlib.asynccontextmanager
+    async def connected(self, registry: RegistryAddress) -> AsyncIterator[None]:
+        """Keep the connections to ``registry`` open between the calls made inside the block."""
+        async with self._connections.connected(registry):
+            yield
+
     async def run_row(self, registry: RegistryAddress, row: Mapping[str, Any]) -> Outcome:
         """One rollout of ``row`` (which carries its rollout id). Only a request that makes no sense raises."""
-        connection = await self._connect(registry)
-        view = await connection.get_host_view()
         agent = find_agent_name(row) or ""
-        url = _agent_url(view, agent, registry)
-        needed = view.needed_by(agent)
-        call = _AgentCall(connection, agent, url)
-        with connection.death_watch.watching(needed) as death:
-            reply = asyncio.create_task(call.run(str(row[ROLLOUT_ID]), _encoded(row)))
-            try:
-                either: set[asyncio.Future[Any]] = {reply, death}
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-                outcome = reply.result() if reply.done() else Outcome(failure=death.result())
-            finally:
-                reply.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await reply
-        return await _with_cause(outcome, connection, needed)
+        body = _encoded(row)
+        async with self._connections.connected(registry) as connection:
+            view = await connection.get_host_view()
+            call = _AgentCall(connection, agent, _agent_url(view, agent, registry))
+            needed = view.needed_by(agent)
+            with connection.death_watch.watching(needed) as death:
+                reply = asyncio.create_task(call.run(str(row[ROLLOUT_ID]), body))
+                try:
+                    either: set[asyncio.Future[Any]] = {reply, death}
+                    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                    outcome = reply.result() if reply.done() else Outcome(failure=death.result())
+                finally:
+                    reply.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await reply
+            return await _with_cause(outcome, connection, needed)
 
     async def aggregate_metrics(
         self, registry: RegistryAddress, agent: str, verify_responses: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any] | Failure:
         """The agent's own summary of these replies, or why there is none."""
-        connection = await self._connect(registry)
-        url = _agent_url(await connection.get_host_view(), agent, registry)
         body = json.dumps({"verify_responses": list(verify_responses)}).encode()
-        return await _AgentCall(connection, agent, url).aggregate(body)
+        async with self._connections.connected(registry) as connection:
+            url = _agent_url(await connection.get_host_view(), agent, registry)
+            return await _AgentCall(connection, agent, url).aggregate(body)
 
     async def aclose(self) -> None:
-        """Close this event loop's sessions. The helper opens new ones when it is used again."""
-        loop = asyncio.get_running_loop()
-        for key in [key for key in self._connections if key[0] is loop or key[0].is_closed()]:
-            connection = self._connections.pop(key)
-            if key[0] is loop:
-                await connection.aclose()
-
-    async def _connect(self, registry: RegistryAddress) -> RegistryConnection:
-        key = (asyncio.get_running_loop(), registry)
-        connection = self._connections.get(key)
-        if connection is not None and connection.is_open:
-            return connection
-        for stale in [key for key, old in self._connections.items() if key[0].is_closed() or not old.is_open]:
-            del self._connections[stale]
-        opened = await RegistryConnection.open(registry)
-        if key in self._connections:  # another call of this loop opened one meanwhile
-            await opened.aclose()
-            return self._connections[key]
-        self._connections[key] = opened
-        return opened
+        """Give up what this event loop still has open. The helper can be used again afterwards."""
+        await self._connections.aclose()
 
 
 class _AgentCall:
@@ -137,15 +120,15 @@ class _AgentCall:
         An agent written elsewhere may not have that route. It says 404 before it has done anything, and is
         called by the plain route from then on; the row carries the id there too.
         """
-        if self._url in self._connection.plain_agents:
+        if self._url in self._connection.memory.plain_agents:
             return await self._post("/run", body)
         answer = await self._post(f"/ng-rollout/{rollout_id}/run", body)
         if isinstance(answer, Failure):
             return answer
-        if answer[0] != 404 or self._url in self._connection.correlating_agents:
-            self._connection.correlating_agents.add(self._url)
+        if answer[0] != 404 or self._url in self._connection.memory.correlating_agents:
+            self._connection.memory.correlating_agents.add(self._url)
             return answer
-        self._connection.plain_agents.add(self._url)
+        self._connection.memory.plain_agents.add(self._url)
         return await self._post("/run", body)
 
     async def _post(self, path: str, body: bytes) -> tuple[int, bytes] | Failure:
@@ -158,7 +141,6 @@ class _AgentCall:
             ) as answer:
                 return answer.status, await answer.read()
         except (aiohttp.ClientError, OSError) as error:
-            self._connection.forget_host_view()
             return _connection_failure(error, self._agent, self._url)
 
 

@@ -1,7 +1,8 @@
 """The HTTP sessions through which one event loop talks to one registry and its agents.
 
-The sessions belong to a task of the loop, so they are closed with it: ``asyncio.run`` ends every task that is
-left. Nobody has to close a runner between two event loops, and no connection outlives the loop it belongs to.
+They are open exactly as long as somebody uses them. So nothing of them outlives a call, whichever event loop it ran
+in and however that loop ends, and nobody has to close a runner between two event loops. The registry's host view is
+read anew with them: by then, other servers may stand behind the same address.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,94 +37,118 @@ _RESERVED_DESCRIPTORS: Final = 64
 _FEWEST_CONNECTIONS: Final = 16
 
 
-class RegistryConnection:
-    """One registry as seen from the running event loop. ``open`` it there; it ends with the loop or ``aclose``."""
+@dataclass
+class RegistryMemory:
+    """What is known of a registry and its agents from one call to the next."""
 
-    def __init__(
-        self,
-        address: RegistryAddress,
-        registry_session: aiohttp.ClientSession,
-        rollout_session: aiohttp.ClientSession,
-    ) -> None:
+    plain_agents: set[str] = field(default_factory=set)
+    """URLs of agents that have no ``/ng-rollout/{rollout_id}`` routes."""
+    correlating_agents: set[str] = field(default_factory=set)
+    """URLs of agents that have answered on one."""
+
+
+class RegistryConnection:
+    """One registry as seen from the running event loop."""
+
+    def __init__(self, address: RegistryAddress, memory: RegistryMemory) -> None:
+        import aiohttp
+
         self.address = address
-        self.rollouts = rollout_session
-        self.client = RegistryClient(registry_session, address)
+        self.memory = memory
+        # Two sessions: polls of the registry must never queue behind rollouts that wait for a connection.
+        self._registry_session = _open_session(
+            aiohttp.ClientTimeout(total=REGISTRY_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S), limit=8
+        )
+        self.rollouts = _open_session(
+            aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S), limit=connection_budget()
+        )
+        self.client = RegistryClient(self._registry_session, address)
         self.death_watch = DeathWatch(self.client, address.url)
-        self.plain_agents: set[str] = set()
-        """URLs of agents that have no ``/ng-rollout/{rollout_id}`` routes."""
-        self.correlating_agents: set[str] = set()
-        """URLs of agents that have answered on one."""
-        self._owner: asyncio.Task[None] | None = None
-        self._closing = asyncio.Event()
         self._host_view: HostView | None = None
         self._loading = asyncio.Lock()
 
-    @classmethod
-    async def open(cls, address: RegistryAddress) -> RegistryConnection:
-        """A connection for the running event loop; nothing is sent yet."""
-        opened: asyncio.Future[RegistryConnection] = asyncio.get_running_loop().create_future()
-        owner = asyncio.create_task(cls._own(address, opened), name="nemo_gym rollout sessions")
-        connection = await opened
-        connection._owner = owner
-        return connection
-
-    @classmethod
-    async def _own(cls, address: RegistryAddress, opened: asyncio.Future[RegistryConnection]) -> None:
-        import aiohttp
-
-        # Two sessions: polls of the registry must never queue behind rollouts that wait for a connection.
-        registry_session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=REGISTRY_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S),
-            connector=aiohttp.TCPConnector(limit=8, keepalive_timeout=IDLE_CONNECTION_S),
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
-        rollout_session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
-            connector=aiohttp.TCPConnector(limit=connection_budget(), keepalive_timeout=IDLE_CONNECTION_S),
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
-        async with registry_session, rollout_session:
-            connection = cls(address, registry_session, rollout_session)
-            if not opened.cancelled():
-                opened.set_result(connection)
-                await connection._closing.wait()
-
     async def aclose(self) -> None:
         """Close the sessions; calls still open break."""
-        self._closing.set()
-        if self._owner is not None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._owner
-
-    @property
-    def is_open(self) -> bool:
-        return self._owner is not None and not self._owner.done() and not self._closing.is_set()
+        try:
+            await self._registry_session.close()
+        finally:
+            await self.rollouts.close()
+        # The event loop closes the sockets in its next round, which must come before the loop itself ends.
+        await asyncio.sleep(0)
 
     async def load_host_view(self) -> HostView:
-        """The host view, read once; ``RegistryNotReadyError`` as long as there is none."""
-        async with self._loading:
-            if self._host_view is None:
-                self._host_view = await self.client.load_host_view()
-            return self._host_view
+        """The host view as the registry serves it now; ``RegistryNotReadyError`` as long as there is none."""
+        self._host_view = await self.client.load_host_view()
+        return self._host_view
 
     async def get_host_view(self) -> HostView:
-        """The host view, or a ``ConfigError`` that says what to do about a registry that has none."""
-        try:
-            return await self.load_host_view()
-        except RegistryNotReadyError as error:
-            raise ConfigError(
-                f"The registry at {self.address.url} is not ready: {error}. Start the servers (serve_benchmark, "
-                "or `gym env start --benchmark NAME`); to wait for servers that another process is starting, "
-                "call `await runner.wait_until_ready(timeout_s=...)` first."
-            ) from error
+        """The host view, read once; a ``ConfigError`` says what to do about a registry that has none."""
+        async with self._loading:
+            if self._host_view is not None:
+                return self._host_view
+            try:
+                return await self.load_host_view()
+            except RegistryNotReadyError as error:
+                raise ConfigError(
+                    f"The registry at {self.address.url} is not ready: {error}. Start the servers (serve_benchmark, "
+                    "or `gym env start --benchmark NAME`); to wait for servers that another process is starting, "
+                    "call `await runner.wait_until_ready(timeout_s=...)` first."
+                ) from error
 
-    def forget_host_view(self) -> None:
-        """Read it anew next time: other servers may stand behind the same registry address by then."""
-        self._host_view = None
+
+class ConnectionPool:
+    """Shares one connection among the calls that an event loop has open to a registry."""
+
+    def __init__(self) -> None:
+        self._shared: dict[tuple[asyncio.AbstractEventLoop, RegistryAddress], _Shared] = {}
+        self._memories: dict[RegistryAddress, RegistryMemory] = {}
+
+    @contextlib.asynccontextmanager
+    async def connected(self, registry: RegistryAddress) -> AsyncIterator[RegistryConnection]:
+        """A connection for the running event loop; the last to leave closes it."""
+        key = (asyncio.get_running_loop(), registry)
+        shared = self._shared.get(key)
+        if shared is None:
+            memory = self._memories.setdefault(registry, RegistryMemory())
+            shared = self._shared[key] = _Shared(RegistryConnection(registry, memory))
+        shared.users += 1
+        try:
+            yield shared.connection
+        finally:
+            shared.users -= 1
+            if shared.users == 0:
+                if self._shared.get(key) is shared:
+                    del self._shared[key]
+                await shared.connection.aclose()
+
+    async def aclose(self) -> None:
+        """Close what the running event loop still has open; its calls break."""
+        loop = asyncio.get_running_loop()
+        for key in [key for key in self._shared if key[0] is loop]:
+            await self._shared.pop(key).connection.aclose()
+
+
+@dataclass
+class _Shared:
+    connection: RegistryConnection
+    users: int = 0
+
+
+def _open_session(timeout: aiohttp.ClientTimeout, *, limit: int) -> aiohttp.ClientSession:
+    import aiohttp
+
+    return aiohttp.ClientSession(
+        timeout=timeout,
+        connector=aiohttp.TCPConnector(limit=limit, keepalive_timeout=IDLE_CONNECTION_S),
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )
 
 
 def connection_budget() -> int:
-    """How many connections this process can hold beside the files it has open; 0 when there is no limit."""
+    """How many connections this process can hold beside the files it has open; 0 when there is no limit.
+
+    Calls beyond it wait for a connection, instead of failing for want of a file descriptor.
+    """
     soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft_limit == resource.RLIM_INFINITY:
         return 0

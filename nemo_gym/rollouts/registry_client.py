@@ -74,11 +74,7 @@ class HostView:
 
 
 class RegistryNotReadyError(Exception):
-    """The registry cannot serve yet, or does not answer. ``refused`` tells an absent registry from a slow one."""
-
-    def __init__(self, message: str, *, refused: bool = False) -> None:
-        super().__init__(message)
-        self.refused = refused
+    """The registry does not answer, or still waits for its servers."""
 
 
 class RegistryClient:
@@ -95,9 +91,7 @@ class RegistryClient:
         """
         status, body = await self._get("/ready")
         if status == 401 or status == 403:
-            raise ConfigError(
-                f"The registry at {self._address.url} answered HTTP {status}: its token is wrong."
-            )
+            raise ConfigError(f"The registry at {self._address.url} answered HTTP {status}: its token is wrong.")
         if status not in (200, 404):
             raise RegistryNotReadyError(_waiting_sentence(status, body))
         status, body = await self._get("/global_config_dict_yaml")
@@ -122,10 +116,10 @@ class RegistryClient:
         except TimeoutError as error:
             raise RegistryNotReadyError("it accepted the connection and did not answer in time") from error
         except (aiohttp.ClientConnectorError, ConnectionRefusedError) as error:
-            raise RegistryNotReadyError(f"no connection ({_cause(error)})", refused=True) from error
+            raise RegistryNotReadyError(f"no connection ({_cause(error)})") from error
         except aiohttp.InvalidURL as error:
             raise ConfigError(f"The registry's address {url!r} is not a URL: check its host.") from error
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, OSError) as error:
             raise RegistryNotReadyError(f"the connection broke ({_cause(error)})") from error
 
 

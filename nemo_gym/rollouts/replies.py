@@ -77,9 +77,7 @@ def judge_reply(server: str, status: int, body: bytes) -> Outcome:
     except (ValueError, RecursionError):
         return _failed(BAD_REPLY, "answered something that is not JSON.", server, status, body)
     if not isinstance(reply, dict):
-        return _failed(
-            BAD_REPLY, f"answered a JSON {_json_type(reply)}, not an object.", server, status, body
-        )
+        return _failed(BAD_REPLY, f"answered a JSON {_json_type(reply)}, not an object.", server, status, body)
     marked = [marker for marker in FAILURE_MARKERS if reply.get(marker)]
     if marked:
         return Outcome(reply=reply, failure=_marked_failure(reply, marked, server, status, body))
@@ -141,9 +139,7 @@ def failure_error(
     )
 
 
-def _marked_failure(
-    reply: Mapping[str, Any], marked: Sequence[str], server: str, status: int, body: bytes
-) -> Failure:
+def _marked_failure(reply: Mapping[str, Any], marked: Sequence[str], server: str, status: int, body: bytes) -> Failure:
     named = reply.get("_ng_failure_class")
     failure_class = named if isinstance(named, str) and named else MARKED_FAILED
     shown = ", ".join(f"{marker}={reply[marker]!r:.80}" for marker in marked)

@@ -180,9 +180,7 @@ def read_results(path: Path) -> Iterator[dict[str, Any]]:
 
 def write_aggregate_metrics(path: Path, replies: Mapping[str, Mapping[str, Any]]) -> None:
     """One entry for each agent: which it is, and its reply to ``/aggregate_metrics``."""
-    entries = [
-        {"agent_ref": {"type": AGENT_SERVER_TYPE, "name": name}, **reply} for name, reply in replies.items()
-    ]
+    entries = [{"agent_ref": {"type": AGENT_SERVER_TYPE, "name": name}, **reply} for name, reply in replies.items()]
     path.write_text(json.dumps(entries, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from nemo_gym.errors import ConfigError
@@ -75,22 +75,6 @@ def without_bookkeeping(row: Mapping[str, Any]) -> dict[str, Any]:
 def repeated_rows(first_rows: Iterable[Mapping[str, Any]], num_repeats: int) -> list[dict[str, Any]]:
     """Each row ``num_repeats`` times, its repeats numbered from 0 and standing together."""
     return [{**row, ROLLOUT_INDEX: index} for row in first_rows for index in range(num_repeats)]
-
-
-def numbered_rows(rows: Sequence[Mapping[str, Any]], task_ids: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows with both indices set: those they carry, else the task's and the repeat's place in ``rows``.
-
-    ``task_ids`` holds each row's task id, in the same order.
-    """
-    task_index_of: dict[str, int] = {}
-    repeats_seen: dict[str, int] = {}
-    numbered = []
-    for row, task_id in zip(rows, task_ids, strict=True):
-        task_index = task_index_of.setdefault(task_id, len(task_index_of))
-        repeat = repeats_seen.get(task_id, 0)
-        repeats_seen[task_id] = repeat + 1
-        numbered.append({TASK_INDEX: task_index, ROLLOUT_INDEX: repeat, **row})
-    return numbered
 
 
 def row_key(row: Mapping[str, Any]) -> tuple[int, int]:

@@ -53,7 +53,7 @@ async def run_rows(
     pending = iter(rows)
     one_row = _RowRunner(helper, registry, run_id, on_attempt, max_attempts)
     try:
-        async with asyncio.TaskGroup() as group:
+        async with helper.connected(registry), asyncio.TaskGroup() as group:
             for _ in range(min(concurrency, len(rows))):
                 group.create_task(one_row.run_all(pending))
     except ExceptionGroup as ended:

@@ -50,6 +50,7 @@ class FakeGym:
         app.router.add_post("/aggregate_metrics", self._aggregate)
         if self.correlates:
             app.router.add_post("/ng-rollout/{rollout_id}/run", self._run)
+        self._changed = asyncio.Condition()
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
         self._site = web.TCPSite(self._runner, self.host, self.port, backlog=4096)
@@ -110,10 +111,21 @@ class FakeGym:
         self.paths.append(request.path)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        await self._tell()
         try:
             return await self.script(self, row, request)
         finally:
             self.in_flight -= 1
+            await self._tell()
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def until(self, condition: Callable[[FakeGym], bool]) -> None:
+        """Wait for something that calls bring about by coming or going."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: condition(self))
 
     async def _aggregate(self, request: web.Request) -> web.StreamResponse:
         responses = json.loads(await request.read())["verify_responses"]

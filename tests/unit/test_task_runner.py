@@ -79,8 +79,7 @@ class TestRunTask:
     async def test_repeats_run_together_and_keep_their_order(self) -> None:
         async def later_first(gym: FakeGym, row: dict[str, Any], request: web.Request) -> web.StreamResponse:
             index = row["_ng_rollout_index"]
-            while gym.most_in_flight < 5:
-                await asyncio.sleep(0.001)
+            await gym.until(lambda gym: gym.most_in_flight >= 5)
             await asyncio.sleep(0.05 * (5 - index))
             return web.json_response({"reward": index / 10})
 
@@ -92,23 +91,39 @@ class TestRunTask:
 
     async def test_fresh_ids_differ_and_a_given_one_is_used_as_it_is(self) -> None:
         async with FakeGym() as gym, runner_for(gym) as runner:
-            await asyncio.gather(
-                runner.run_task("a"), runner.run_task("a"), runner.run_task("a", rollout_id="X")
-            )
+            await asyncio.gather(runner.run_task("a"), runner.run_task("a"), runner.run_task("a", rollout_id="X"))
         ids = {row["_ng_rollout_id"] for row in gym.rows}
         assert len(ids) == 3
         assert "X" in ids
 
     async def test_several_hundred_calls_at_once(self) -> None:
         async def together(gym: FakeGym, row: dict[str, Any], request: web.Request) -> web.StreamResponse:
-            while gym.most_in_flight < 300:
-                await asyncio.sleep(0.01)
+            await gym.until(lambda gym: gym.most_in_flight >= 300)
             return web.json_response({"reward": 1})
 
         async with FakeGym(together) as gym, runner_for(gym) as runner:
             results = await asyncio.gather(*(runner.run_task("a") for _ in range(300)))
         assert [result.rewards for result in results] == [[1.0]] * 300
         assert gym.most_in_flight == 300
+
+    async def test_nothing_is_open_when_no_call_is(self) -> None:
+        async with FakeGym() as gym:
+            runner = runner_for(gym)
+            before = asyncio.all_tasks()
+            await runner.run_task("a")
+            assert asyncio.all_tasks() == before
+            assert runner._helper._connections._shared == {}
+
+    def test_a_loop_that_is_closed_at_once_leaves_nothing_behind(self) -> None:
+        loop = asyncio.new_event_loop()
+        gym = FakeGym()
+        loop.run_until_complete(gym.__aenter__())
+        try:
+            result = loop.run_until_complete(runner_for(gym).run_task("a"))
+            assert result.rewards == [1.0]
+        finally:
+            loop.run_until_complete(gym.__aexit__())
+            loop.close()
 
     def test_it_survives_a_second_event_loop(self) -> None:
         runners: list[TaskRunner] = []
@@ -128,14 +143,10 @@ class TestRunTask:
         async with FakeGym() as gym:
             runner = runner_for(gym)
             await runner.run_task("a")
-        async with FakeGym(port=gym.port) as agent_elsewhere:
-            moved = FakeGym()
-            async with moved:
-                agent_elsewhere.config = moved.host_view()
-                await runner.aclose()
-                await runner.run_task("a")
-                assert (len(moved.rows), len(agent_elsewhere.rows)) == (1, 0)
-        await runner.aclose()
+        async with FakeGym(port=gym.port) as registry, FakeGym() as agent:
+            registry.config = agent.host_view()
+            await runner.run_task("a")
+            assert (len(agent.rows), len(registry.rows)) == (1, 0)
 
     async def test_an_agent_without_correlation_routes_is_called_plainly(self) -> None:
         async with FakeGym(correlates=False) as gym, runner_for(gym) as runner:
@@ -145,9 +156,7 @@ class TestRunTask:
         assert [row["_ng_rollout_id"] for row in gym.rows] == ["one", "two"]
 
     async def test_a_404_of_a_correlating_agent_is_a_failure(self) -> None:
-        async def second_is_lost(
-            gym: FakeGym, row: dict[str, Any], request: web.Request
-        ) -> web.StreamResponse:
+        async def second_is_lost(gym: FakeGym, row: dict[str, Any], request: web.Request) -> web.StreamResponse:
             return web.json_response({"reward": 1}, status=200 if len(gym.rows) == 1 else 404)
 
         async with FakeGym(second_is_lost) as gym, runner_for(gym) as runner:
@@ -168,14 +177,12 @@ class TestRunTask:
     async def test_cancelling_the_call_cancels_its_rollouts_and_frees_the_id(self) -> None:
         async with FakeGym(never_answers) as gym, runner_for(gym) as runner:
             call = asyncio.create_task(runner.run_task("a", num_repeats=3, rollout_id="x"))
-            while gym.in_flight < 3:
-                await asyncio.sleep(0.01)
+            await gym.until(lambda gym: gym.in_flight >= 3)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
             async with asyncio.timeout(2):
-                while gym.in_flight:
-                    await asyncio.sleep(0.01)
+                await gym.until(lambda gym: gym.in_flight == 0)
             gym.script = answer({"reward": 0})
             assert (await runner.run_task("a", rollout_id="x")).rewards == [0.0]
 
@@ -204,8 +211,7 @@ class TestRefusedRequests:
     async def test_an_id_in_use(self, second: str, repeats: int) -> None:
         async with FakeGym(never_answers) as gym, runner_for(gym) as runner:
             first = asyncio.create_task(runner.run_task("a", num_repeats=2, rollout_id="x"))
-            while gym.in_flight < 2:
-                await asyncio.sleep(0.01)
+            await gym.until(lambda gym: gym.in_flight >= 2)
             with pytest.raises(ConfigError, match="in use"):
                 await runner.run_task("b", num_repeats=repeats, rollout_id=second)
             assert len(gym.rows) == 2
@@ -226,9 +232,7 @@ class TestRefusedRequests:
 
     async def test_no_registry(self, unused_tcp_port: int) -> None:
         runner = TaskRunner([make_row("a")], BaseServerConfig(host="127.0.0.1", port=unused_tcp_port))
-        with pytest.raises(
-            ConfigError, match=rf"{unused_tcp_port} is not ready: no connection.*wait_until_ready"
-        ):
+        with pytest.raises(ConfigError, match=rf"{unused_tcp_port} is not ready: no connection.*wait_until_ready"):
             await runner.run_task("a")
 
     async def test_a_registry_that_still_waits(self) -> None:
@@ -298,9 +302,7 @@ class TestFailures:
         assert len(gym.rows) == 1
 
     async def test_the_server_that_failed_behind_the_agent_is_named(self) -> None:
-        body = {
-            "error": {"type": "downstream_error", "message": "policy_model said no", "server": "policy_model"}
-        }
+        body = {"error": {"type": "downstream_error", "message": "policy_model said no", "server": "policy_model"}}
         error = await self.failure(FakeGym(answer(body, 502)))
         assert (error.server, error.status) == ("policy_model", 502)
 
@@ -365,9 +367,7 @@ class TestFailures:
         assert "the log" in str(error)
 
     async def test_a_dead_server_behind_an_agent_that_waits_for_ever(self) -> None:
-        async def verifier_dies(
-            gym: FakeGym, row: dict[str, Any], request: web.Request
-        ) -> web.StreamResponse:
+        async def verifier_dies(gym: FakeGym, row: dict[str, Any], request: web.Request) -> web.StreamResponse:
             if row["_ng_rollout_index"] == 0:
                 return web.json_response({"reward": 0.25})
             gym.dead = [{"name": "verifier", "exit_code": 1}]
@@ -381,9 +381,7 @@ class TestFailures:
 
     async def test_an_error_answer_that_comes_from_a_death(self) -> None:
         async def late_news(gym: FakeGym, row: dict[str, Any], request: web.Request) -> web.StreamResponse:
-            asyncio.get_running_loop().call_later(
-                0.15, gym.dead.append, {"name": "policy_model", "exit_code": 3}
-            )
+            asyncio.get_running_loop().call_later(0.15, gym.dead.append, {"name": "policy_model", "exit_code": 3})
             return web.json_response({"error": "model gone"}, status=500)
 
         error = await self.failure(FakeGym(late_news))
@@ -413,8 +411,7 @@ class TestFailures:
                 registry.config = agent.host_view()
                 runner = runner_for(registry)
                 call = asyncio.create_task(runner.run_task("a"))
-                while not agent.in_flight:
-                    await asyncio.sleep(0.01)
+                await agent.until(lambda gym: gym.in_flight == 1)
             started = time.monotonic()
             with pytest.raises(RolloutFailedError, match="has not answered") as caught:
                 await call
