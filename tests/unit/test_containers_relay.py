@@ -203,6 +203,37 @@ class TestCarrying:
             await asyncio.wait_for(until(lambda: taken > before), 5)
             writer.transport.abort()
 
+    async def test_nor_for_a_server_that_reads_slowly(self) -> None:
+        go_on = asyncio.Event()
+        read = 0
+
+        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal read
+            await go_on.wait()
+            while data := await reader.read(1 << 20):
+                read += len(data)
+
+        sent = 0
+
+        async def flood(writer: asyncio.StreamWriter) -> None:
+            nonlocal sent
+            for _ in range(1024):  # 64 MiB
+                writer.write(b"x" * (1 << 16))
+                await writer.drain()
+                sent += 1 << 16
+            writer.write_eof()
+
+        async with target_doing(slow) as target, relayed(target) as port, connected(port) as (_, writer):
+            flooding = asyncio.create_task(flood(writer))
+            before = -1
+            while before != sent:
+                before = sent
+                await asyncio.sleep(0.1)
+            assert sent < 48 << 20
+            go_on.set()
+            await asyncio.wait_for(flooding, 10)
+            await asyncio.wait_for(until(lambda: read == 64 << 20), 10)
+
 
 class TestRefusing:
     async def test_nobody_listens_at_the_target(self) -> None:
