@@ -27,6 +27,7 @@ from nemo_gym.errors import NemoGymError
 _CONTROL_FD = 0
 _MAX_LISTENERS = 64
 _ENGINE_PATIENCE_S = 300.0
+_SETTLE_S = 5.0
 _STOP_TIMEOUT_S = 5.0
 
 
@@ -161,7 +162,7 @@ def _remove(session_id: str) -> None:
     def connect_and_remove() -> None:
         engine = DockerEngine.connect(os.environ)
         try:
-            remove_session(engine, session_id)
+            remove_session(engine, session_id, settle_s=_SETTLE_S)
         finally:
             engine.close()
 

@@ -6,6 +6,7 @@ Sync and idempotent: safe to call twice, from any process, and while another one
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -29,25 +30,30 @@ class SweepReport:
     unjudged: list[str] = field(default_factory=list)
 
 
-def remove_session(engine: ContainerEngine, session_id: str, *, grace_s: int = 0, deadline_s: float = 60.0) -> None:
+def remove_session(
+    engine: ContainerEngine, session_id: str, *, grace_s: int = 0, settle_s: float = 0.0, deadline_s: float = 60.0
+) -> None:
     """Remove a session's containers (with their anonymous volumes), networks and volumes.
 
     ``grace_s``: seconds that servers get between SIGTERM and SIGKILL, all at once. Lists and removes until two
-    looks in a row find nothing, since a call under way may still create a piece. Raises ``TeardownError`` that names
-    what is left after ``deadline_s`` seconds.
+    looks in a row, at least ``settle_s`` seconds apart, find nothing: the engine goes on with a call whose caller was
+    killed, and the piece it creates appears late. Raises ``TeardownError`` that names what is left after
+    ``deadline_s`` seconds.
     """
     label = selector(session_id)
     if grace_s:
         _in_parallel(lambda c: engine.stop_container(c, grace_s), engine.find_leftovers(label).containers)
-    empty_looks = 0
+    empty_since: float | None = None
 
     def look_and_remove() -> Leftovers | None:
-        nonlocal empty_looks
+        nonlocal empty_since
         left = engine.find_leftovers(label)
         if not left:
-            empty_looks += 1
-            return None if empty_looks >= 2 else Leftovers()
-        empty_looks = 0
+            if empty_since is not None and time.monotonic() - empty_since >= settle_s:
+                return None
+            empty_since = empty_since or time.monotonic()
+            return left
+        empty_since = None
         _in_parallel(engine.remove_container, left.containers)
         _in_parallel(engine.remove_network, left.networks)
         _in_parallel(engine.remove_volume, left.volumes)

@@ -102,16 +102,25 @@ def plan_benchmark(
     """
     from nemo_gym.config.discovery import find_benchmark_config
     from nemo_gym.config.sources import search_roots
-    from nemo_gym.environment.benchmark_preparation import prepare_benchmark
-    from nemo_gym.environment.collated_files import collate_config, plain_config, plan_of
+    from nemo_gym.environment.benchmark_preparation import open_benchmark
+    from nemo_gym.environment.collated_files import checked_selection, collate_config, plain_config, plan_of
 
+    checked_selection(task_ids)
     config = _benchmark_config(str(find_benchmark_config(benchmark, search_roots())), overrides)
-    prepare_benchmark(config)
     plain = plain_config(config)
-    with tempfile.TemporaryDirectory(prefix="nemo-gym-plan-") as scratch:
-        output_dir = Path(scratch) if work_dir is None else Path(work_dir)
-        collated = collate_config(plain, task_ids=task_ids, output_dir=output_dir, keep_rows=True)
+    with open_benchmark(config) as prepared, _output_dir(work_dir) as output_dir:
+        collated = collate_config(plain, task_ids=task_ids, output_dir=output_dir, keep_rows=True, prepared=prepared)
     return PlannedBenchmark(plan=plan_of(plain, collated), rows=collated.rows)
+
+
+@contextlib.contextmanager
+def _output_dir(work_dir: Path | None) -> Iterator[Path]:
+    """``work_dir``, else a temporary directory that is removed again."""
+    if work_dir is not None:
+        yield Path(work_dir)
+        return
+    with tempfile.TemporaryDirectory(prefix="nemo-gym-plan-") as scratch:
+        yield Path(scratch)
 
 
 def _benchmark_config(config_path: str, overrides: Mapping[str, Any] | None) -> DictConfig:

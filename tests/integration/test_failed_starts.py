@@ -170,8 +170,7 @@ def test_server_that_raises_at_import_ends_the_wait_and_quotes_its_log(
     search_root: Path, endpoint: ScriptedEndpoint
 ) -> None:
     folder = copy_server(search_root, "broken")
-    app = folder / "app.py"
-    app.write_text("raise RuntimeError('the sky is falling')\n" + app.read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / "app.py").write_text("raise RuntimeError('the sky is falling')\n", encoding="utf-8")
     with (
         pytest.raises(ServerStartError) as failed,
         serve_benchmark("broken", overrides=endpoint.overrides()),
@@ -186,8 +185,7 @@ def test_server_that_raises_at_import_ends_the_wait_and_quotes_its_log(
 
 def test_server_over_its_memory_limit_is_told_apart(search_root: Path, endpoint: ScriptedEndpoint) -> None:
     folder = copy_server(search_root, "greedy")
-    app = folder / "app.py"
-    app.write_text("held = bytearray(600_000_000)\n" + app.read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / "app.py").write_text("held = b'x' * 600_000_000\n", encoding="utf-8")
     overrides = endpoint.overrides(
         greedy_server={"resources_servers": {"greedy": {"container": {"memory": "64m"}}}}
     )
