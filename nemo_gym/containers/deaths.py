@@ -7,7 +7,16 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
+from tenacity import (
+    RetryError,
+    Retrying,
+    retry_if_exception_type,
+    sleep_using_event,
+    stop_after_delay,
+    stop_any,
+    stop_when_event_set,
+    wait_exponential,
+)
 
 from nemo_gym.containers.engine import ContainerEngine, EventStream
 from nemo_gym.errors import EngineError, EngineNotFoundError, EngineUnavailableError
@@ -38,7 +47,7 @@ class DeathWatch:
         self._events: dict[str, threading.Event] = {}
         self._deaths: dict[str, Death] = {}
         self._on_death: Callable[[Death], None] | None = None
-        self._closed = False
+        self._closed = threading.Event()
         self._thread = threading.Thread(target=self._read, name="nemo-gym-deaths", daemon=True)
         self._thread.start()
 
@@ -70,7 +79,7 @@ class DeathWatch:
     def close(self) -> None:
         """Stop watching. Idempotent."""
         with self._lock:
-            self._closed = True
+            self._closed.set()
             self._on_death = None
             stream = self._stream
         stream.close()
@@ -79,24 +88,26 @@ class DeathWatch:
     def _read(self) -> None:
         while True:
             for died in self._stream:
-                self._record(died.container_id)
-            if self._closed or not self._resubscribe():
+                self._record(died.container_id, died.exit_code)
+            if self._closed.is_set() or not self._resubscribe():
                 return
             self._look_again()
 
-    def _record(self, container_id: str) -> None:
+    def _record(self, container_id: str, exit_code: int | None = None) -> None:
+        """Report a death. ``exit_code`` is what the event told, for when the engine cannot say any more."""
         try:
             state = self._engine.inspect_container(container_id)
-            death = Death(container_id, state.exit_code, state.oom_killed, state.error)
+            code = exit_code if state.exit_code is None else state.exit_code
+            death = Death(container_id, code, state.oom_killed, state.error)
         except EngineNotFoundError:
-            death = Death(container_id, None, False, "the container was removed")
+            death = Death(container_id, exit_code, False, "the container was removed")
         except (EngineError, EngineUnavailableError) as error:
-            death = Death(container_id, None, False, str(error))
+            death = Death(container_id, exit_code, False, str(error))
         self._report(death)
 
     def _report(self, death: Death) -> None:
         with self._lock:
-            if self._closed or death.container_id in self._deaths:
+            if self._closed.is_set() or death.container_id in self._deaths:
                 return
             self._deaths[death.container_id] = death
             event = self._events.setdefault(death.container_id, threading.Event())
@@ -110,17 +121,20 @@ class DeathWatch:
         retrying = Retrying(
             retry=retry_if_exception_type((EngineError, EngineUnavailableError)),
             wait=wait_exponential(multiplier=0.05, max=1.0),
-            stop=stop_after_delay(_RECONNECT_S),
+            stop=stop_any(stop_after_delay(_RECONNECT_S), stop_when_event_set(self._closed)),
+            sleep=sleep_using_event(self._closed),
         )
         try:
             stream = retrying(self._engine.deaths, self._label)
         except RetryError:
+            if self._closed.is_set():
+                return False
             logger.warning("the container engine has stopped answering")
             for container_id in list(self._events):
                 self._report(Death(container_id, None, False, "the container engine stopped answering"))
             return False
         with self._lock:
-            if self._closed:
+            if self._closed.is_set():
                 stream.close()
                 return False
             self._stream = stream
