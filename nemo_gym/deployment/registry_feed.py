@@ -9,9 +9,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from nemo_gym.config.redaction import redact_config
+from nemo_gym.config.resolve import dump_config
 from nemo_gym.containers.deaths import Death
 from nemo_gym.containers.engine import Stdin
 from nemo_gym.deployment.topology import Topology, host_view, server_instances
@@ -35,7 +34,7 @@ class RegistryFeed:
         self._send(
             {
                 "type": "host_view",
-                "config_yaml": yaml.safe_dump(view, sort_keys=False, allow_unicode=True),
+                "config_yaml": dump_config(view),
                 "server_instances": server_instances(topology, addresses, dict.fromkeys(topology.names, now)),
             }
         )
