@@ -300,7 +300,8 @@ def published_port(engine: DockerEngine, container_id: str, deadline_s: float = 
 def _container_state(found: Mapping[str, Any]) -> ContainerState:
     state = found["State"]
     ports = (found.get("NetworkSettings") or {}).get("Ports") or {}
-    bound = {int(binding["HostPort"]): None for bindings in ports.values() for binding in bindings or []}
+    tcp = [bindings or [] for port, bindings in ports.items() if port.endswith("/tcp")]
+    bound = {int(binding["HostPort"]): None for bindings in tcp for binding in bindings}
     exited = state["Status"] in ("exited", "dead")
     return ContainerState(
         id=found["Id"],
@@ -317,7 +318,8 @@ def _container_state(found: Mapping[str, Any]) -> ContainerState:
 
 
 def _listed_container(found: Mapping[str, Any]) -> ContainerState:
-    published = {port["PublicPort"]: None for port in found.get("Ports") or [] if port.get("PublicPort")}
+    tcp = [port for port in found.get("Ports") or [] if port.get("Type") == "tcp"]
+    published = {port["PublicPort"]: None for port in tcp if port.get("PublicPort")}
     return ContainerState(
         id=found["Id"],
         name=(found.get("Names") or ["/" + found["Id"][:12]])[0].lstrip("/"),

@@ -14,8 +14,8 @@ def check_port_free(engine: ContainerEngine, address: str, port: int, option: st
 
     Only a first look: whoever takes the port between it and the start makes the engine refuse that.
     """
-    if not 1 <= port <= 65535:
-        raise ConfigError(f"{option} must be a TCP port from 1 to 65535, and is {port}.")
+    if not isinstance(port, int) or isinstance(port, bool) or not 1 <= port <= 65535:
+        raise ConfigError(f"{option} must be a TCP port from 1 to 65535, and is {port!r}.")
     if _is_taken(engine, address, port):
         raise port_taken_error(engine, port, option)
 

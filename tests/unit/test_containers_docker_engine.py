@@ -170,7 +170,13 @@ class TestVerbs:
             "Name": "/c",
             "State": {"Status": "exited", "ExitCode": 137, "OOMKilled": True, "Error": "", "StartedAt": "then"},
             "Config": {"Labels": {"k": "v"}},
-            "NetworkSettings": {"Ports": {"8000/tcp": [{"HostIp": "127.0.0.1", "HostPort": "32768"}], "9/udp": None}},
+            "NetworkSettings": {
+                "Ports": {
+                    "7/tcp": None,
+                    "9/udp": [{"HostIp": "127.0.0.1", "HostPort": "9"}],
+                    "8000/tcp": [{"HostIp": "0.0.0.0", "HostPort": "32768"}, {"HostIp": "::", "HostPort": "32768"}],
+                }
+            },
         }
         with engine_with({"GET /containers/c/json": says(found)}) as engine:
             state = engine.inspect_container("c")
@@ -190,7 +196,11 @@ class TestVerbs:
         assert (state.exit_code, state.oom_killed, state.is_dead, state.host_port) == (None, False, False, None)
 
     def test_lists(self) -> None:
-        ports = [{"PrivatePort": 8000, "PublicPort": 32768, "Type": "tcp"}, {"PrivatePort": 9, "Type": "udp"}]
+        ports = [
+            {"PrivatePort": 7, "Type": "tcp"},
+            {"PrivatePort": 9, "PublicPort": 9, "Type": "udp"},
+            {"PrivatePort": 8000, "PublicPort": 32768, "Type": "tcp"},
+        ]
         containers = [{"Id": "1", "Names": ["/c"], "State": "running", "Labels": {"k": "v"}, "Ports": ports}]
         routes = {
             "GET /containers/json": says(containers),
