@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -38,7 +40,7 @@ from nemo_gym.environment.benchmarks import (
     validation_message,
 )
 from nemo_gym.environment.collated_files import collate_config, plain_config, plan_of
-from nemo_gym.environment.data_lock import clear_leftovers, exclusive, lock_file
+from nemo_gym.environment.data_lock import clear_leftovers, exclusive, lock_file, open_data_file
 from nemo_gym.environment.downloads import cache_dir
 from nemo_gym.environment.preparation_failure import PreparationFailedError
 from nemo_gym.environment.prepare_environment import (
@@ -74,8 +76,9 @@ __all__ = [
     "_run_isolated_prepare",
     "datasets_to_prepare",
     "gym_relative_path",
+    "open_benchmark",
+    "parse_prepare_config",
     "plan_for_config",
-    "prepare_benchmark",
     "prepare_datasets",
 ]
 
@@ -128,16 +131,27 @@ def plan_for_config(
     task_ids: Sequence[str] | None = None,
 ) -> EvalPlan:
     """Prepare the one benchmark a resolved config declares, and build its plan (as ``gym eval plan`` does)."""
-    prepare_benchmark(global_config_dict, prepare_config)
     plain = plain_config(global_config_dict)
-    return plan_of(plain, collate_config(plain, task_ids=task_ids))
+    with open_benchmark(global_config_dict, prepare_config) as prepared:
+        return plan_of(plain, collate_config(plain, task_ids=task_ids, prepared=prepared))
 
 
-def prepare_benchmark(global_config_dict: DictConfig, prepare_config: PrepareBenchmarkConfig | None = None) -> None:
-    """Prepare the one benchmark the config declares; its script sees the config as its Gym configuration."""
+@contextmanager
+def open_benchmark(
+    global_config_dict: DictConfig, prepare_config: PrepareBenchmarkConfig | None = None
+) -> Iterator[dict[Path, BinaryIO]]:
+    """Prepare the one benchmark the config declares; its data file's path, and the file opened for reading.
+
+    What is opened is what this call has prepared, also when another thread or process prepares the same data set
+    with other overrides at the same time. The script sees the config as its Gym configuration.
+    """
     benchmark = get_benchmark(plain_config(global_config_dict))
-    with process_config(global_config_dict):
-        prepare_datasets([benchmark], prepare_config or parse_prepare_config(global_config_dict))
+    prepare_config = prepare_config or parse_prepare_config(global_config_dict)
+    _refuse_faults([benchmark], prepare_config)
+    with ExitStack() as cleanup:
+        with process_config(global_config_dict), _prepared(benchmark, prepare_config, global_config_dict):
+            stream = cleanup.enter_context(open_data_file(benchmark.data_file))
+        yield {benchmark.data_file: stream}
 
 
 def prepare_datasets(datasets: Sequence[BenchmarkConfig], prepare_benchmark_config: PrepareBenchmarkConfig) -> None:
@@ -146,11 +160,7 @@ def prepare_datasets(datasets: Sequence[BenchmarkConfig], prepare_benchmark_conf
     The scripts see the Gym configuration in force (``get_process_config``). When one fails, those that have not
     begun are left out, those that have are let end, and the first failure is raised.
     """
-    args = prepare_benchmark_config.prepare_script_args
-    faults = [f"{dataset.name}: {fault}" for dataset in datasets for fault in _faults(dataset, args)]
-    faults += _shared_outputs(datasets)
-    if faults:
-        raise ConfigError("Nothing was prepared:\n" + "\n".join(f"- {fault}" for fault in faults))
+    _refuse_faults(datasets, prepare_benchmark_config)
     config = get_process_config()
     work = [(dataset, prepare_benchmark_config, config) for dataset in datasets if dataset.dataset.prepare_script]
     if prepare_benchmark_config.num_prepare_benchmark_processes == 1 or len(work) == 1:
@@ -181,35 +191,58 @@ def prepare_datasets(datasets: Sequence[BenchmarkConfig], prepare_benchmark_conf
 
 def _multiprocess_benchmark_prepare_fn(args: tuple[BenchmarkConfig, PrepareBenchmarkConfig, Any]) -> None:
     """Prepare one data set, unless its prepared file may be reused; others that want the same file wait."""
-    dataset, prepare_config, config = args
-    data_file = dataset.data_file
-    script = dataset.script_file
-    if script is None:
+    with _prepared(*args):
+        pass
+
+
+@contextmanager
+def _prepared(
+    dataset: BenchmarkConfig, prepare_config: PrepareBenchmarkConfig, config: DictConfig | None
+) -> Iterator[None]:
+    """Inside the block the data set is prepared, and nobody else prepares it."""
+    data_file, script = dataset.data_file, dataset.script_file
+    may_reuse = prepare_config.use_cached_prepared_benchmarks
+    if script is None or (may_reuse and _has_content(data_file) and not os.access(data_file.parent, os.W_OK)):
+        yield
         return
     run = current_run() or PrepareRun()
     folder = dependency_folder(dataset)
     run.script, run.root, run.cache = script, dataset.root, dataset.cache_dir
     run.search_path = [str(folder)] if folder is not None else []
     run.timeout_s = prepare_config.prepare_timeout_s
-    module = script_module(dataset)
     with exclusive(lock_file(data_file), f"the preparation of {dataset.name}"), prepare_run(run):
         clear_leftovers(data_file)
-        reusable = prepare_config.use_cached_prepared_benchmarks and _has_content(data_file)
-        check = inspect_script(script).has_currency_check
-        if reusable and not check:
-            return
-        python = _prepare_environment(dataset, prepare_config.uv_venv_dir) or Path(sys.executable)
-        if (
-            reusable
-            and _run_isolated_prepare(python, module, "is_prepared_data_current", data_file, {}, config)["current"]
-        ):
-            return
-        logger.info("Preparing %s", dataset.name)
-        _run_isolated_prepare(python, module, "prepare", data_file, dict(prepare_config.prepare_script_args), config)
+        if not (may_reuse and _has_content(data_file) and _is_current(dataset, script, prepare_config, config)):
+            python = _prepare_environment(dataset, prepare_config.uv_venv_dir) or Path(sys.executable)
+            logger.info("Preparing %s", dataset.name)
+            args = dict(prepare_config.prepare_script_args)
+            _run_isolated_prepare(python, script_module(dataset), "prepare", data_file, args, config)
+        yield
+
+
+def _is_current(
+    dataset: BenchmarkConfig, script: Path, prepare_config: PrepareBenchmarkConfig, config: DictConfig | None
+) -> bool:
+    """Whether the script has nothing against reusing the prepared file."""
+    if not inspect_script(script).has_currency_check:
+        return True
+    python = _prepare_environment(dataset, prepare_config.uv_venv_dir) or Path(sys.executable)
+    module = script_module(dataset)
+    answer = _run_isolated_prepare(python, module, "is_prepared_data_current", dataset.data_file, {}, config)
+    return bool(answer["current"])
 
 
 def _has_content(data_file: Path) -> bool:
     return data_file.is_file() and data_file.stat().st_size > 0
+
+
+def _refuse_faults(datasets: Sequence[BenchmarkConfig], prepare_config: PrepareBenchmarkConfig) -> None:
+    """A ``ConfigError`` with everything that keeps these data sets from being prepared."""
+    args = prepare_config.prepare_script_args
+    faults = [f"{dataset.name}: {fault}" for dataset in datasets for fault in _faults(dataset, args)]
+    faults += _shared_outputs(datasets)
+    if faults:
+        raise ConfigError("Nothing was prepared:\n" + "\n".join(f"- {fault}" for fault in faults))
 
 
 def _faults(dataset: BenchmarkConfig, args: Mapping[str, Any]) -> list[str]:

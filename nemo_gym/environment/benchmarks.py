@@ -119,7 +119,7 @@ def find_datasets(config: Mapping[str, Any]) -> list[BenchmarkConfig]:
                 agent_name=instance.name,
                 num_repeats=dataset.num_repeats,
                 dataset=dataset,
-                cache_dir=Path(configured_cache).expanduser() if isinstance(configured_cache, str) else None,
+                cache_dir=Path(configured_cache).expanduser().absolute() if isinstance(configured_cache, str) else None,
             )
             for dataset in _parse_datasets(instance.name, instance.settings)
         ]
@@ -178,16 +178,20 @@ def validation_message(where: str, error: Any) -> str:
 
 
 def _declaring_file(config: Mapping[str, Any], dataset: DatasetConfig) -> Path:
-    """The config file that the data set's relative paths belong to: the last one whose root has its script."""
-    paths = [Path(path) for path in config_paths_of(config)]
-    located = [_locate(path) for path in paths]
-    if dataset.prepare_script:
-        for path in reversed(located):
-            root = find_config_root(path)
-            if root is not None and (root / dataset.prepare_script).is_file():
-                return path
-    in_benchmarks = [path for path in located if _FOLDER in path.parts]
-    return (in_benchmarks or located or [Path()])[-1]
+    """The config file that the data set's relative paths belong to.
+
+    Of the files the config was read from, the later rather than the earlier, but first of all one whose folder has
+    the data set's script, then one whose root has it, then one of a benchmark.
+    """
+    located = [_locate(Path(path)) for path in config_paths_of(config)]
+    script = Path(dataset.prepare_script or dataset.jsonl_fpath)
+
+    def closeness(path: Path) -> tuple[bool, bool, bool]:
+        root = find_config_root(path)
+        place = script if root is None else root / script
+        return place.is_relative_to(path.parent), place.is_file(), _FOLDER in path.parts
+
+    return max(reversed(located), key=closeness, default=Path())
 
 
 def _locate(path: Path) -> Path:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final
 
 import nemo_gym
 from nemo_gym.environment.benchmarks import (
@@ -51,13 +51,14 @@ def collate_config(
     task_ids: Sequence[str] | None = None,
     output_dir: Path | None = None,
     keep_rows: bool = False,
+    prepared: Mapping[Path, BinaryIO] | None = None,
 ) -> Collated:
     """Collate every benchmark data set of the config in one pass over its prepared file.
 
-    ``task_ids`` selects tasks. With ``output_dir``, each data set's rows are written there as
-    ``<data set>.jsonl``, complete or not at all. ``keep_rows`` returns them as well.
+    ``task_ids`` selects tasks. ``prepared`` holds data files that are open already. With ``output_dir``, each data
+    set's rows are written there as ``<data set>.jsonl``, complete or not at all. ``keep_rows`` returns them as well.
     """
-    wanted = _checked_selection(task_ids)
+    wanted = checked_selection(task_ids)
     plain = plain_config(config)
     sources = [
         (benchmark, _row_source(plain, benchmark)) for benchmark in find_datasets(plain) if benchmark.is_benchmark
@@ -69,7 +70,8 @@ def collate_config(
         for benchmark, source in sources:
             output = outputs.get(source.name)
             first = position
-            with open_prepared(benchmark.data_file) as lines:
+            opened = (prepared or {}).get(benchmark.data_file)
+            with open_prepared(benchmark.data_file) if opened is None else nullcontext(opened) as lines:
                 for row in collate(lines, source, first_position=first):
                     position = row.position + 1
                     tasks.add(row, source.name)
@@ -126,7 +128,8 @@ def read_task_ids(path: Path) -> list[str]:
     return ids
 
 
-def _checked_selection(task_ids: Sequence[str] | None) -> frozenset[str] | None:
+def checked_selection(task_ids: Sequence[str] | None) -> frozenset[str] | None:
+    """The ids as a set; a ``ConfigError`` when they are no selection at all."""
     if task_ids is None:
         return None
     if isinstance(task_ids, str):

@@ -68,7 +68,7 @@ def open_prepared(data_file: Path) -> Iterator[BinaryIO]:
     try:
         if handle >= 0:
             _acquire(handle, fcntl.LOCK_SH, str(data_file))
-        stream = _opened(data_file)
+        stream = open_data_file(data_file)
     finally:
         if handle >= 0:
             os.close(handle)
@@ -76,7 +76,8 @@ def open_prepared(data_file: Path) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _opened(data_file: Path) -> BinaryIO:
+def open_data_file(data_file: Path) -> BinaryIO:
+    """The prepared file, open for reading. Call with the lock held; a ``ConfigError`` says why there is none."""
     if _marker(data_file).exists():
         raise ConfigError(f"{data_file} is incomplete: its preparation was cut off. Prepare the benchmark again.")
     try:

@@ -97,6 +97,8 @@ def _collated(line: bytes, source: RowSource, position: int) -> CollatedRow:
         raise ConfigError("the row is nested too deeply.") from None
     except ValueError as error:
         raise ConfigError(f"this is no JSON: {error}. Needed: one JSON object a line, in UTF-8.") from None
+    except TypeError as error:
+        raise ConfigError(f"the row cannot be written as JSON: {error}.") from None
     return CollatedRow(task_id_of_row(row, position), position, row, payload)
 
 

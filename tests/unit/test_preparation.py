@@ -1,0 +1,573 @@
+"""Running prepare scripts: what they get, what must come back, and that nothing half-written is left."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemo_gym.config import ConfigError
+from nemo_gym.config.process_config import process_config
+from nemo_gym.config.resolve import load_config
+from nemo_gym.environment import benchmark_preparation as preparation
+from nemo_gym.environment import plan_benchmark
+from nemo_gym.environment.benchmark_preparation import (
+    PreparationFailedError,
+    PrepareBenchmarkConfig,
+    datasets_to_prepare,
+    parse_prepare_config,
+    prepare_datasets,
+)
+from nemo_gym.environment.benchmarks import BenchmarkConfig
+from nemo_gym.environment.data_lock import exclusive, lock_file, open_prepared
+from tests.support.made_benchmark import MadeBenchmark, asks, make_benchmark
+
+GOOD = [asks("before")]
+FOLDER = 'from pathlib import Path\nOUT = Path(__file__).parent / "data" / "demo.jsonl"\n'
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "root"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("NEMO_GYM_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("NEMO_GYM_EXTRA_ROOTS", raising=False)
+    return folder
+
+
+def datasets(*made: MadeBenchmark, **overrides: Any) -> list[BenchmarkConfig]:
+    return datasets_to_prepare(load_config([one.config_file for one in made], overrides, serving=False))
+
+
+def prepare(*made: MadeBenchmark, **settings: Any) -> None:
+    prepare_datasets(datasets(*made), PrepareBenchmarkConfig(**settings))
+
+
+def test_signatures_are_those_promised() -> None:
+    parameters = {
+        "_install_prepare_dependencies": ["benchmark_config"],
+        "_multiprocess_benchmark_prepare_fn": ["args"],
+        "_prepare_environment": ["benchmark_config", "venv_root"],
+        "_prepare_json_default": ["value"],
+        "_run_isolated_prepare": ["python", "module", "action", "expected", "args", "config"],
+        "datasets_to_prepare": ["global_config_dict"],
+        "gym_relative_path": ["path"],
+        "plan_for_config": ["global_config_dict", "prepare_config", "task_ids"],
+        "prepare_datasets": ["datasets", "prepare_benchmark_config"],
+    }
+    for name, expected in parameters.items():
+        assert list(inspect.signature(getattr(preparation, name)).parameters) == expected
+    assert preparation.logger.name == "nemo_gym.environment.benchmark_preparation"
+    assert list(inspect.signature(PreparationFailedError).parameters) == ["module", "action", "reason"]
+    config = PrepareBenchmarkConfig()
+    assert (config.num_prepare_benchmark_processes, config.prepare_script_args) == (1, {})
+    assert config.use_cached_prepared_benchmarks is False
+    assert config.uv_venv_dir.name == "venvs"
+
+
+def test_the_failure_pickles_and_says_what_where_and_why() -> None:
+    error = pickle.loads(pickle.dumps(PreparationFailedError("benchmarks.demo.prepare", "prepare", "no luck")))
+    assert type(error) is PreparationFailedError
+    assert isinstance(error, RuntimeError)
+    assert str(error) == "The preparation of benchmarks.demo.prepare failed (prepare): no luck"
+    assert (error.module, error.action, error.reason) == error._init_args
+    assert error._init_args == ("benchmarks.demo.prepare", "prepare", "no luck")
+    assert (error.kind, error.stop_exit_code, PreparationFailedError.stop_exit_code) == ("preparation_failed", 76, 76)
+
+
+def raise_failure() -> None:
+    raise PreparationFailedError("m", "prepare", "r")
+
+
+def test_the_failure_crosses_process_boundaries() -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool, pytest.raises(PreparationFailedError, match="m failed"):
+        pool.apply(raise_failure)
+
+
+def test_benchmark_data_sets_and_others_with_a_script_are_prepared(root: Path) -> None:
+    train = {"name": "train", "type": "train", "jsonl_fpath": "data/train.jsonl"}
+    made = make_benchmark(root, rows=GOOD, config={
+        "trainer": {"responses_api_agents": {"simple_agent": {"entrypoint": "app.py", "datasets": [
+            train, {**train, "name": "made", "prepare_script": "benchmarks/demo/prepare.py"}]}}},
+    })  # fmt: skip
+    found = datasets(made)
+    assert [(one.name, one.agent_name, one.is_benchmark) for one in found] == [
+        ("demo", "demo_agent", True),
+        ("made", "trainer", False),
+    ]
+    assert found[0].path == made.config_file
+    assert (found[0].root, found[0].data_file, found[0].script_file) == (root, made.data_file, made.script)
+
+
+def test_two_benchmark_data_sets_of_one_agent_are_refused(root: Path) -> None:
+    made = make_benchmark(root, rows=GOOD)
+    config = load_config([made.config_file], serving=False)
+    agent = config.demo_agent.responses_api_agents.simple_agent
+    agent.datasets.append({**agent.datasets[0], "name": "second"})
+    with pytest.raises(ConfigError, match=r"has 2 entries of type benchmark \(demo, second\)"):
+        datasets_to_prepare(config)
+
+
+def test_a_script_may_know_its_path_itself(root: Path) -> None:
+    made = make_benchmark(
+        root,
+        script=FOLDER
+        + """
+def prepare():
+    OUT.parent.mkdir(exist_ok=True)
+    OUT.write_text('{"responses_create_params": {"input": "mine"}}')
+    return OUT
+""",
+    )
+    made.write_data(GOOD)
+    prepare(made)
+    assert "mine" in made.data_file.read_text()
+    assert made.leftovers() == []
+
+
+def test_a_script_may_import_what_stands_beside_it_and_by_its_full_name(root: Path) -> None:
+    made = make_benchmark(
+        root,
+        script="""
+            import sys
+            from beside import TEXT
+            from benchmarks.demo import beside
+
+            assert __name__ == "benchmarks.demo.prepare" and sys.argv == [__file__], (__name__, sys.argv)
+            assert sys.stdin.read() == ""
+
+            def prepare(output_path):
+                output_path.write_text(TEXT)
+                return str(output_path)
+        """,
+    )
+    (made.folder / "beside.py").write_text("TEXT = '{}'\n")
+    prepare(made)
+    assert made.data_file.read_text() == "{}"
+
+
+ARGS_SCRIPT = """
+    import json
+
+    def prepare(output_path, split="test", *, source=None, limit: int = 3):
+        output_path.write_text(json.dumps([split, source, limit]))
+        return output_path
+"""
+
+
+def test_script_arguments_arrive_and_paths_arrive_as_text(root: Path) -> None:
+    made = make_benchmark(root, script=ARGS_SCRIPT)
+    prepare(made, prepare_script_args={"source": {"a": [Path("/x/y")]}, "limit": 9})
+    assert json.loads(made.data_file.read_text()) == ["test", {"a": ["/x/y"]}, 9]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"splitt": "x"}, "has 'splitt', which .* does not take; it takes limit, source, split. Did you mean 'split'"),
+        ({"source": {1, 2}}, "prepare_script_args.source: a prepare script cannot be given a set"),
+        ({"source": object()}, "cannot be given a object"),
+        ({"source": float("nan")}, "prepare_script_args.source: "),
+    ],
+)
+def test_arguments_that_cannot_be_passed_are_refused(root: Path, args: dict[str, Any], message: str) -> None:
+    made = make_benchmark(root, script=ARGS_SCRIPT)
+    with pytest.raises(ConfigError, match=message):
+        prepare(made, prepare_script_args=args)
+    assert not made.data_file.exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (None, "prepare.py does not exist"),
+        ("x = 1", "defines no function `prepare`"),
+        ("def prepare(:", r"prepare.py, line 1 is not valid Python"),
+        ("def prepare(output_path, needed): ...", "needs prepare_script_args for needed"),
+    ],
+)
+def test_everything_is_validated_before_anything_runs(root: Path, script: str | None, message: str) -> None:
+    fine = make_benchmark(root, "fine", rows=GOOD)
+    broken = make_benchmark(root, "broken", script=script)
+    with pytest.raises(ConfigError, match=r"(?s)Nothing was prepared.*broken: .*" + message):
+        prepare(fine, broken)
+    assert not fine.data_file.exists()
+
+
+def test_a_benchmark_without_a_script_needs_its_data(root: Path) -> None:
+    made = make_benchmark(root, prepare_script=None)
+    with pytest.raises(ConfigError, match=r"there is no .*demo.jsonl, and the data set has no prepare_script"):
+        prepare(made)
+    made.write_data(GOOD)
+    assert plan_benchmark("demo").task_ids() == ["0"]
+
+
+def test_two_scripts_for_one_file_are_refused(root: Path) -> None:
+    one = make_benchmark(root, "one", rows=GOOD, jsonl_fpath="data/x.jsonl")
+    two = make_benchmark(root, "two", rows=GOOD, jsonl_fpath="data/x.jsonl")
+    with pytest.raises(ConfigError, match="one and two both write"):
+        prepare(one, two)
+
+
+def test_another_path_than_the_configured_one_is_refused(root: Path, tmp_path: Path) -> None:
+    made = make_benchmark(
+        root,
+        script=f"""
+            from pathlib import Path
+
+            def prepare():
+                path = Path({str(tmp_path / "elsewhere.jsonl")!r})
+                path.write_text("{{}}")
+                return path
+        """,
+    )
+    made.write_data(GOOD)
+    before = made.data_file.read_bytes()
+    with pytest.raises(ConfigError, match=r"wrote .*elsewhere.jsonl, but the config's jsonl_fpath is .*demo.jsonl"):
+        prepare(made)
+    assert made.data_file.read_bytes() == before
+    assert made.leftovers() == []
+
+
+HALF = "output_path.write_text('{\"half\": '); "
+FAILURES = [
+    ("raise ValueError('bad row')", "ValueError: bad row"),
+    ("raise SystemExit(3)", "SystemExit: 3"),
+    ("import os; os._exit(0)", "ended with exit code 0 before it was done"),
+    ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", r"killed by SIGKILL \(which is what the system does"),
+    ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV"),
+    ("import time; time.sleep(60)", r"did not end within 0.7 s and was ended. .*prepare_timeout_s"),
+    ("return None", "must return the path of the file it wrote; it returned None"),
+    ("output_path.write_text(''); return output_path", "wrote an empty file"),
+    ("output_path.unlink(); return output_path", "but wrote no such file"),
+    ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+]
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["staged", "in-place"])
+@pytest.mark.parametrize("earlier", [False, True], ids=["fresh", "again"])
+@pytest.mark.parametrize(("end", "reason"), FAILURES, ids=[reason[:20] for _, reason in FAILURES])
+def test_a_script_that_fails_leaves_nothing_half_written(
+    root: Path, end: str, reason: str, in_place: bool, earlier: bool
+) -> None:
+    parameters = "" if in_place else "output_path"
+    where = "output_path = OUT; OUT.parent.mkdir(exist_ok=True); " if in_place else ""
+    made = make_benchmark(root, script=f"{FOLDER}\ndef prepare({parameters}):\n    {where}{HALF}{end}\n")
+    if earlier:
+        made.write_data(GOOD)
+    with pytest.raises(PreparationFailedError, match=reason) as caught:
+        prepare(made, prepare_timeout_s=0.7 if "sleep" in end else 60)
+    assert caught.value.module == "benchmarks.demo.prepare"
+    assert caught.value.action == "prepare"
+    assert made.data_file.exists() == earlier
+    assert not earlier or json.loads(made.data_file.read_text()) == GOOD[0]
+    assert made.leftovers() == []
+
+
+def test_the_reason_has_the_traceback_and_no_secret(root: Path) -> None:
+    made = make_benchmark(root, script="def prepare():\n    raise ValueError('token hf_abcdefgh123456 refused')\n")
+    config = load_config([made.config_file], {"hf_token": "hf_abcdefgh123456"}, serving=False)
+    with process_config(config), pytest.raises(PreparationFailedError) as caught:
+        prepare_datasets(datasets_to_prepare(config), PrepareBenchmarkConfig())
+    assert "prepare.py" in caught.value.reason
+    assert "line 2, in prepare" in caught.value.reason
+    assert "hf_abcdefgh123456" not in str(caught.value)
+
+
+def test_standard_output_stays_visible_and_apart_from_the_result(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    made = make_benchmark(
+        root,
+        script="""
+            import subprocess, sys
+
+            def prepare(output_path):
+                print("from the script")
+                print("and its errors", file=sys.stderr)
+                subprocess.run(["echo", "from a program"], check=True)
+                output_path.write_text("{}")
+                return output_path
+        """,
+    )
+    prepare(made)
+    captured = capfd.readouterr()
+    assert captured.out == "from the script\nfrom a program\n"
+    assert "and its errors" in captured.err
+
+
+def test_what_a_script_started_ends_with_it_at_the_time_limit(root: Path, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    made = make_benchmark(
+        root,
+        script=f"""
+            import subprocess, time
+
+            def prepare(output_path):
+                process = subprocess.Popen(["sleep", "60"])
+                with open({str(pid_file)!r}, "w") as file:
+                    file.write(str(process.pid))
+                time.sleep(60)
+        """,
+    )
+    with pytest.raises(PreparationFailedError, match="did not end within"):
+        prepare(made, prepare_timeout_s=1.5)
+    wait_until_gone(int(pid_file.read_text()))
+
+
+def wait_until_gone(pid: int, timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        if status == "Z":
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"process {pid} is still there")
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["staged", "in-place"])
+def test_a_caller_that_is_killed_leaves_no_script_and_no_half_written_file(
+    root: Path, tmp_path: Path, in_place: bool
+) -> None:
+    pid_file = tmp_path / "pid"
+    where = "output_path = OUT; OUT.parent.mkdir(exist_ok=True)" if in_place else "pass"
+    made = make_benchmark(
+        root,
+        script=f"""{FOLDER}
+import os, time
+def prepare({"" if in_place else "output_path"}):
+    {where}
+    output_path.write_text('half')
+    Path({str(pid_file)!r}).write_text(str(os.getpid()))
+    time.sleep(60)
+""",
+    )
+    made.write_data(GOOD)
+    caller = subprocess.Popen(
+        [sys.executable, "-c", "from nemo_gym.environment import plan_benchmark; plan_benchmark('demo')"], cwd=root
+    )
+    deadline = time.monotonic() + 20
+    while not (pid_file.exists() and pid_file.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    caller.send_signal(signal.SIGKILL)
+    caller.wait()
+    wait_until_gone(int(pid_file.read_text()))
+    assert not made.data_file.exists() or json.loads(made.data_file.read_text()) == GOOD[0]
+    if in_place:
+        with (
+            pytest.raises(ConfigError, match="is incomplete: its preparation was cut off"),
+            open_prepared(made.data_file),
+        ):
+            pass
+    make_benchmark(root, script="def prepare(output_path): raise ValueError\n")
+    with pytest.raises(PreparationFailedError):
+        prepare(made)
+    assert json.loads(made.data_file.read_text()) == GOOD[0]
+    assert made.leftovers() == []
+
+
+COUNTING = """
+    from pathlib import Path
+    LOG = Path(__file__).with_name("log.txt")
+
+    def prepare(output_path):
+        with LOG.open("a") as log:
+            log.write("x")
+        output_path.write_text("{}")
+        return output_path
+"""
+
+
+def runs(made: MadeBenchmark) -> int:
+    log = made.folder / "log.txt"
+    return len(log.read_text()) if log.exists() else 0
+
+
+def test_prepared_data_is_reused_only_when_asked_for(root: Path) -> None:
+    made = make_benchmark(root, script=COUNTING)
+    prepare(made, use_cached_prepared_benchmarks=True)
+    prepare(made, use_cached_prepared_benchmarks=True)
+    assert runs(made) == 1
+    prepare(made)
+    assert runs(made) == 2
+    made.data_file.write_text("")
+    prepare(made, use_cached_prepared_benchmarks=True)
+    assert runs(made) == 3
+
+
+def test_the_script_itself_may_say_that_prepared_data_is_out_of_date(root: Path) -> None:
+    made = make_benchmark(root)
+    made.write_script(COUNTING.replace("LOG =", "from pathlib import Path\n    LOG =") + """
+    def is_prepared_data_current(path):
+        return path.read_text() == "{}"
+""")  # fmt: skip
+    prepare(made, use_cached_prepared_benchmarks=True)
+    prepare(made, use_cached_prepared_benchmarks=True)
+    assert runs(made) == 1
+    made.data_file.write_text("{} ")
+    prepare(made, use_cached_prepared_benchmarks=True)
+    assert runs(made) == 2
+
+
+def test_a_currency_check_that_fails_is_a_failed_preparation(root: Path) -> None:
+    made = make_benchmark(root, script="def prepare(output_path): ...\ndef is_prepared_data_current(path): 1 / 0\n")
+    made.write_data(GOOD)
+    with pytest.raises(PreparationFailedError, match=r"failed \(is_prepared_data_current\): ZeroDivisionError"):
+        prepare(made, use_cached_prepared_benchmarks=True)
+    assert json.loads(made.data_file.read_text()) == GOOD[0]
+
+
+def test_several_data_sets_are_prepared_at_a_time(root: Path, tmp_path: Path) -> None:
+    # Each waits for the other: they can only both succeed when they run side by side.
+    meeting = """
+        import time
+        from pathlib import Path
+
+        def prepare(output_path):
+            Path({mine!r}).touch()
+            deadline = time.monotonic() + 20
+            while not Path({other!r}).exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            output_path.write_text("{{}}")
+            return output_path
+    """
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    one = make_benchmark(root, "one", script=meeting.format(mine=a, other=b))
+    two = make_benchmark(root, "two", script=meeting.format(mine=b, other=a))
+    prepare(one, two, num_prepare_benchmark_processes=2)
+    assert one.data_file.exists()
+    assert two.data_file.exists()
+
+
+def test_of_several_that_fail_the_first_is_raised_and_the_rest_is_not_begun(root: Path) -> None:
+    made = [make_benchmark(root, f"b{number}", script="def prepare(output_path): 1 / 0\n") for number in range(4)]
+    with pytest.raises(PreparationFailedError, match=r"benchmarks.b[01].prepare failed"):
+        prepare(*made, num_prepare_benchmark_processes=2)
+
+
+def test_two_processes_that_prepare_the_same_data_do_not_collide(root: Path) -> None:
+    make_benchmark(
+        root,
+        script=FOLDER
+        + """
+import json, os, time
+def prepare():
+    OUT.parent.mkdir(exist_ok=True)
+    with OUT.open("x") as output:  # fails when another preparation is going on
+        for number in range(20):
+            output.write(json.dumps({"responses_create_params": {"input": str(os.getpid())}}) + "\\n")
+            output.flush()
+            time.sleep(0.01)
+    return OUT
+""",
+    )
+    code = (
+        "from nemo_gym.environment import plan_benchmark\n"
+        "rows = plan_benchmark('demo').rows\n"
+        "assert len(rows) == 20 and len({row['responses_create_params']['input'] for row in rows}) == 1\n"
+    )
+    callers = [subprocess.Popen([sys.executable, "-c", code], cwd=root) for _ in range(3)]
+    assert [caller.wait(60) for caller in callers] == [0, 0, 0]
+
+
+def test_readers_wait_for_a_preparation_that_is_going_on(root: Path, tmp_path: Path) -> None:
+    data_file = tmp_path / "x.jsonl"
+    data_file.write_text("{}")
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from nemo_gym.environment.data_lock import open_prepared\n"
+        "with open_prepared(Path(sys.argv[1])) as stream: print(stream.read().decode())\n"
+    )
+    with exclusive(lock_file(data_file), "a test"):
+        reader = subprocess.Popen([sys.executable, "-c", code, str(data_file)], stdout=subprocess.PIPE, text=True)
+        with pytest.raises(subprocess.TimeoutExpired):
+            reader.wait(0.7)
+        data_file.write_text("complete")
+    assert reader.communicate(timeout=20)[0] == "complete\n"
+
+
+def test_prepared_data_may_stand_where_nothing_can_be_written(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make_benchmark(root, script="def prepare(output_path): 1 / 0\n")
+    made.write_data(GOOD)
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    prepare(made, use_cached_prepared_benchmarks=True)
+    assert [path.name for path in made.data_file.parent.iterdir()] == ["demo.jsonl"]
+
+
+def test_a_data_folder_that_cannot_be_made_is_a_config_error(root: Path) -> None:
+    made = make_benchmark(root, rows=GOOD, jsonl_fpath="file/x.jsonl")
+    (root / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"Cannot write to .*file, which is needed for the preparation of demo"):
+        prepare(made)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_prepare_benchmark_processes": 0}, "num_prepare_benchmark_processes"),
+        ({"prepare_script_args": [1]}, "prepare_script_args"),
+        ({"prepare_timeout_s": -1}, "prepare_timeout_s"),
+    ],
+)
+def test_settings_that_cannot_be_are_config_errors(root: Path, settings: dict[str, Any], message: str) -> None:
+    make_benchmark(root, rows=GOOD)
+    with pytest.raises(ConfigError, match=message):
+        plan_benchmark("demo", overrides=settings)
+
+
+def test_the_setting_is_read_from_the_config(root: Path) -> None:
+    make_benchmark(root, script="import time\ndef prepare(output_path): time.sleep(60)\n")
+    with pytest.raises(PreparationFailedError, match=r"within 0.5 s"):
+        plan_benchmark("demo", overrides={"prepare_timeout_s": 0.5})
+    assert parse_prepare_config({"prepare_timeout_s": None}).prepare_timeout_s is None
+
+
+def test_an_installed_benchmark_writes_to_the_cache_directory(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_benchmark(root, rows=GOOD)
+    monkeypatch.setattr("nemo_gym.environment.benchmarks.is_package_data", lambda folder: folder == root)
+    relative = Path("benchmarks/demo/data/demo.jsonl")
+    plan_benchmark("demo")
+    assert (tmp_path / "cache" / relative).exists()
+    plan_benchmark("demo", overrides={"cache_dir": str(tmp_path / "other")})
+    assert (tmp_path / "other" / relative).exists()
+    assert not made.data_file.exists()
+
+
+def test_paths_are_relative_to_the_checkout_when_inside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nemo_gym.environment.benchmarks.install_root", lambda: tmp_path)
+    inside = tmp_path / "benchmarks" / "x" / "config.yaml"
+    assert preparation.gym_relative_path(str(inside)) == "benchmarks/x/config.yaml"
+    assert preparation.gym_relative_path("/somewhere/else.yaml") == "/somewhere/else.yaml"
+
+
+def test_a_script_can_be_run_by_its_dotted_name_alone(root: Path) -> None:
+    made = make_benchmark(root, rows=GOOD)
+    python = Path(sys.executable)
+    module = "benchmarks.demo.prepare"
+    result = preparation._run_isolated_prepare(python, module, "prepare", made.data_file, {})
+    assert result == {"output": str(made.data_file)}
+    assert preparation._run_isolated_prepare(python, module, "is_prepared_data_current", made.data_file, {}) == {
+        "current": True
+    }
+    with pytest.raises(ConfigError, match="There is no prepare script"):
+        preparation._run_isolated_prepare(python, "benchmarks.nothing.prepare", "prepare", made.data_file, {})
+    with pytest.raises(PreparationFailedError, match="cannot be started"):
+        preparation._run_isolated_prepare(root / "no-python", module, "prepare", made.data_file, {})
+    with pytest.raises(TypeError, match="set"):
+        preparation._prepare_json_default({1})
+    assert preparation._prepare_json_default(Path("a/b")) == "a/b"
