@@ -12,23 +12,29 @@ import asyncio
 import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nemo_gym.containers import relay
-from nemo_gym.errors import NemoGymError
+from nemo_gym.errors import ConfigError, NemoGymError
 
 _CONTROL_FD = 0
 _MAX_LISTENERS = 64
 _ENGINE_PATIENCE_S = 300.0
 _SETTLE_S = 5.0
 _STOP_TIMEOUT_S = 5.0
+# each relayed connection takes two; the usual limit of 1024 is for programs that use select()
+_DESCRIPTORS = 65536
+
+# keepers left to themselves: a child that outlives its handle is meant to, and no leak
+_abandoned: list[subprocess.Popen[bytes]] = []
 
 
 class Keeper:
@@ -39,21 +45,27 @@ class Keeper:
         self._control = control
 
     @classmethod
-    def start(cls, session_id: str) -> Keeper:
-        """Start a keeper for a session that is about to be created."""
+    def start(cls, session_id: str, environ: Mapping[str, str] | None = None) -> Keeper:
+        """Start a keeper for a session that is about to be created.
+
+        ``environ`` (default: this process's) leads it to the engine; see ``engine_endpoint.pinned_environ``.
+        """
+        environ = os.environ if environ is None else environ
         ours, theirs = socket.socketpair()
-        package_root = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
-        with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "nemo_gym.containers.keeper", session_id, str(os.getpid())],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # signals to the owner's process group and terminal pass it by
-                cwd="/",  # keeps no folder of the caller's busy
-                env={**os.environ, "PYTHONPATH": path},
-            )
+        try:
+            with theirs:
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "nemo_gym.containers.keeper", session_id, str(os.getpid())],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # signals to the owner's process group and terminal pass it by
+                    cwd="/",  # keeps no folder of the caller's busy
+                    env={**environ, "PYTHONPATH": _python_path(environ)},
+                )
+        except BaseException:
+            ours.close()
+            raise
         return cls(process, ours)
 
     @property
@@ -61,18 +73,36 @@ class Keeper:
         return self._process.pid
 
     def carry(self, listeners: Sequence[tuple[socket.socket, relay.Target]], subnet: str) -> None:
-        """Hand listening sockets over, to be relayed to their targets. The owner's copies are closed."""
+        """Hand listening sockets over, to be relayed to their targets. The owner's copies are closed.
+
+        Raises ``ConfigError`` when there are more than one message can carry.
+        """
         if not listeners:
             return
+        with contextlib.ExitStack() as copies:
+            for listener, _ in listeners:
+                copies.enter_context(listener)
+            self._hand_over(listeners, subnet)
+
+    def _hand_over(self, listeners: Sequence[tuple[socket.socket, relay.Target]], subnet: str) -> None:
+        if len(listeners) > _MAX_LISTENERS:
+            raise ConfigError(
+                f"The config names {len(listeners)} different endpoints on this machine's loopback, and at most "
+                f"{_MAX_LISTENERS} can be carried to the containers. Let some listen on another address."
+            )
         message = {
             "op": "relay",
             "subnet": subnet,
             "targets": [[target.host, target.port] for _, target in listeners],
         }
         fds = [listener.fileno() for listener, _ in listeners]
-        socket.send_fds(self._control, [json.dumps(message).encode() + b"\n"], fds)
-        for listener, _ in listeners:
-            listener.close()
+        try:
+            socket.send_fds(self._control, [json.dumps(message).encode() + b"\n"], fds)
+        except OSError as error:
+            raise NemoGymError(
+                f"The session's keeper (pid {self.pid}) has ended before its session did ({error}). Something killed "
+                "it, such as a lack of memory. Try again."
+            ) from error
 
     def release(self) -> None:
         """The session is gone from the engine: let the keeper end, and wait for it."""
@@ -84,6 +114,7 @@ class Keeper:
     def abandon(self) -> None:
         """The session may still be on the engine: leave it to the keeper, which goes on trying."""
         self._control.close()
+        _abandoned.append(self._process)
 
     def _wait(self) -> None:
         try:
@@ -91,6 +122,12 @@ class Keeper:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def _python_path(environ: Mapping[str, str]) -> str:
+    """Where the keeper finds this package and what the owner found; absolute, as it runs in another folder."""
+    given = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
+    return os.pathsep.join([str(Path(__file__).resolve().parents[2]), *map(os.path.abspath, given)])
 
 
 @dataclass(slots=True)
@@ -176,9 +213,17 @@ def _remove(session_id: str) -> None:
 def main(session_id: str, owner_pid: int) -> None:
     """The keeper's whole life. Exit code 0: the owner let go, or the session was removed."""
     control = socket.socket(fileno=_CONTROL_FD)
+    _lift_descriptor_limit()
     released = asyncio.run(_keep(control, owner_pid))
     if not released:
         _remove(session_id)
+
+
+def _lift_descriptor_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    with contextlib.suppress(OSError, ValueError):  # the relay works with fewer as well
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 if __name__ == "__main__":

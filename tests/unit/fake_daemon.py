@@ -18,6 +18,7 @@ class Request(BaseHTTPRequestHandler):
     """One request under way. ``server.routes`` has what is done with it."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two writes
     timeout = 10
     server: _Server
 
