@@ -5,6 +5,7 @@ Only the standard library and tenacity, because prepare scripts also run in envi
 
 from __future__ import annotations
 
+import base64
 import email.utils
 import http.client
 import os
@@ -15,7 +16,7 @@ from email.message import Message
 from pathlib import Path
 from typing import IO, Any, Final
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import HTTPSHandler, OpenerDirector, Request, build_opener
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -70,11 +71,11 @@ def _wait(state: RetryCallState) -> float:
 
 def _attempt(opener: OpenerDirector, url: str, part: Path, sha256: str) -> None:
     start = part.stat().st_size if part.is_file() else 0
-    headers = {"User-Agent": "nemo-gym", "Accept-Encoding": "identity"}
+    request = _request(url)
     if start:
-        headers["Range"] = f"bytes={start}-"
+        request.add_header("Range", f"bytes={start}-")
     try:
-        with opener.open(Request(url, headers=headers), timeout=_SOCKET_TIMEOUT_S) as response:
+        with opener.open(request, timeout=_SOCKET_TIMEOUT_S) as response:
             resumed = start > 0 and _continues(response, start)
             with part.open("ab" if resumed else "wb") as output:
                 _receive(response, output, start if resumed else 0, url)
@@ -100,6 +101,16 @@ def _attempt(opener: OpenerDirector, url: str, part: Path, sha256: str) -> None:
         f"({size} bytes, beginning with {head!r}). Either the source has changed, or something on the way answers "
         "in its place (a proxy, a login page)."
     )
+
+
+def _request(url: str) -> Request:
+    request = Request(_shown(url), headers={"User-Agent": "nemo-gym", "Accept-Encoding": "identity"})
+    parts = urlsplit(url)
+    if parts.username is not None:
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+        # Not for whoever a redirect leads to.
+        request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(login).decode()}")
+    return request
 
 
 def _continues(response: Any, start: int) -> bool:
