@@ -186,9 +186,7 @@ def test_server_that_raises_at_import_ends_the_wait_and_quotes_its_log(
 def test_server_over_its_memory_limit_is_told_apart(search_root: Path, endpoint: ScriptedEndpoint) -> None:
     folder = copy_server(search_root, "greedy")
     (folder / "app.py").write_text("held = b'x' * 600_000_000\n", encoding="utf-8")
-    overrides = endpoint.overrides(
-        greedy_server={"resources_servers": {"greedy": {"container": {"memory": "64m"}}}}
-    )
+    overrides = endpoint.overrides(greedy_server={"resources_servers": {"greedy": {"container": {"memory": "64m"}}}})
     with pytest.raises(ServerStartError) as failed, serve_benchmark("greedy", overrides=overrides):
         pass
     assert failed.value.server == "greedy_server"

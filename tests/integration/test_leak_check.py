@@ -9,8 +9,8 @@ from pathlib import Path
 import docker
 
 from nemo_gym.config.sources import install_root
-from nemo_gym.containers.images import ensure_base, image_files
 from nemo_gym.containers.docker_engine import DockerEngine
+from nemo_gym.containers.images import ensure_base, image_files
 from tests.support.leaks import take_snapshot, wait_for_nothing_left
 
 

@@ -18,10 +18,10 @@ import pytest
 
 from nemo_gym.config.config_types import BaseServerConfig
 from nemo_gym.config.process_config import get_process_config
-from nemo_gym.containers.labels import SERVER, SESSION
 from nemo_gym.environment import PlannedBenchmark, TaskRunner, serve_benchmark
 from nemo_gym.errors import ConfigError, RolloutFailedError
 from tests.support.scripted_endpoint import ScriptedEndpoint
+from tests.support.sessions import containers_of, session_of
 from tests.support.truthful import always_right, always_wrong
 
 SERVERS = {
@@ -30,11 +30,6 @@ SERVERS = {
     "truthfulqa_mc1_resources_server",
     "truthfulqa_mc1_simple_agent",
 }
-
-
-def running_servers(engine: docker.APIClient) -> list[str]:
-    """The server label of every running container that carries our session label."""
-    return sorted(c["Labels"][SERVER] for c in engine.containers(filters={"label": SESSION}))
 
 
 async def run_all(planned: PlannedBenchmark, registry_server: BaseServerConfig) -> list[float]:
@@ -54,13 +49,17 @@ def test_rewards_are_the_models_own(
 ) -> None:
     with ScriptedEndpoint(script(planned)) as endpoint:
         with serve_benchmark("truthfulqa_mc1", overrides=endpoint.overrides()) as registry_server:
-            assert running_servers(engine) == sorted(SERVERS)
+            session = session_of(registry_server.port)
+            before = containers_of(engine, session)
             rewards = asyncio.run(run_all(planned, registry_server))
-            assert running_servers(engine) == sorted(SERVERS)
+            after = containers_of(engine, session)
         assert len(endpoint.prompts) == 100
     assert len(rewards) == 100
     assert sum(rewards) / len(rewards) == mean_reward
-    assert running_servers(engine) == []
+    for containers in (before, after):
+        assert set(containers) == SERVERS
+        assert all(container["State"]["Running"] for container in containers.values())
+    assert containers_of(engine, session) == {}
 
 
 def test_repeats_come_in_order_and_one_by_one_named(planned: PlannedBenchmark) -> None:
@@ -107,13 +106,19 @@ def test_process_is_as_before_and_serves_once_at_a_time(planned: PlannedBenchmar
 
 
 def test_exception_inside_the_block_is_the_callers_own(engine: docker.APIClient, planned: PlannedBenchmark) -> None:
-    with (
-        ScriptedEndpoint(always_right(planned)) as endpoint,
-        pytest.raises(ZeroDivisionError),
-        serve_benchmark("truthfulqa_mc1", overrides=endpoint.overrides()),
-    ):
-        _ = 1 / 0
-    assert running_servers(engine) == []
+    sessions = []
+
+    def serve_and_fail() -> None:
+        with (
+            ScriptedEndpoint(always_right(planned)) as endpoint,
+            serve_benchmark("truthfulqa_mc1", overrides=endpoint.overrides()) as registry_server,
+        ):
+            sessions.append(session_of(registry_server.port))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        serve_and_fail()
+    assert containers_of(engine, sessions[0]) == {}
 
 
 def test_another_process_started_before_the_servers_runs_a_task(
@@ -159,13 +164,12 @@ def test_death_of_a_server_ends_a_rollout_and_names_it(engine: docker.APIClient,
     """The resources server is killed while the model thinks: the rollout fails, with no reward of 0."""
     endpoint = ScriptedEndpoint(always_right(planned), delay_s=60.0)
     with endpoint, serve_benchmark("truthfulqa_mc1", overrides=endpoint.overrides()) as registry_server:
-        (container,) = engine.containers(filters={"label": f"{SERVER}=truthfulqa_mc1_resources_server"})
+        container = containers_of(engine, session_of(registry_server.port))["truthfulqa_mc1_resources_server"]
 
         async def run_and_kill() -> None:
             async with TaskRunner(planned.rows, registry_server=registry_server) as runner:
                 rollout = asyncio.create_task(runner.run_task(planned.task_ids()[0]))
-                while not endpoint.prompts:
-                    await asyncio.sleep(0.02)
+                await asyncio.to_thread(endpoint.asked.wait, 60)
                 await asyncio.to_thread(engine.kill, container["Id"])
                 await asyncio.wait_for(rollout, timeout=30)
 

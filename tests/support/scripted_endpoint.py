@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,18 +12,27 @@ from typing import Any
 
 
 class ScriptedEndpoint:
-    """``answer`` maps the last user message to the reply's text. Listens on this machine's loopback while entered.
+    """``answer`` maps the last user message to the reply's text.
+    Listens while entered, on this machine's loopback by default.
 
     ``key``: the API key asked for; None lets everybody in. ``delay_s``: seconds before each answer.
     """
 
-    def __init__(self, answer: Callable[[str], str], *, key: str | None = None, delay_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        answer: Callable[[str], str],
+        *,
+        key: str | None = None,
+        delay_s: float = 0.0,
+        address: str = "127.0.0.1",
+    ) -> None:
         self.answer = answer
         self.key = key
-        self.delay = threading.Event()
+        self.asked = threading.Event()
+        self._leaving = threading.Event()
         self.delay_s = delay_s
         self.prompts: list[str] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self._server = _Server((address, 0), _Handler)
         self._server.daemon_threads = True
         self._server.scripted = self  # type: ignore[attr-defined]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
@@ -33,7 +43,7 @@ class ScriptedEndpoint:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"http://{self._server.server_address[0]!s}:{self.port}/v1"
 
     def overrides(self, **more: Any) -> dict[str, Any]:
         """The config overrides that make it the policy model."""
@@ -44,6 +54,11 @@ class ScriptedEndpoint:
             **more,
         }
 
+    def think(self) -> None:
+        """Wait as long as an answer takes, or until the endpoint ends."""
+        self.asked.set()
+        self._leaving.wait(self.delay_s)
+
     def __enter__(self) -> ScriptedEndpoint:
         self._thread.start()
         return self
@@ -51,10 +66,17 @@ class ScriptedEndpoint:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.delay.set()
+        self._leaving.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Callers that are killed leave connections broken off; anything else is printed as usual."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -77,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         prompt = last_user_text(body["input"])
         self.scripted.prompts.append(prompt)
-        self.scripted.delay.wait(self.scripted.delay_s)
+        self.scripted.think()
         self._send(200, _response(self.scripted.answer(prompt), str(body.get("model"))))
 
     def _is_allowed(self) -> bool:
