@@ -47,7 +47,6 @@ from nemo_gym.environment.prepare_environment import (
     _install_prepare_dependencies,
     _prepare_environment,
     dependency_folder,
-    script_module,
 )
 from nemo_gym.environment.prepare_process import (
     DEFAULT_TIMEOUT_S,
@@ -216,7 +215,7 @@ def _prepared(
             python = _prepare_environment(dataset, prepare_config.uv_venv_dir) or Path(sys.executable)
             logger.info("Preparing %s", dataset.name)
             args = dict(prepare_config.prepare_script_args)
-            _run_isolated_prepare(python, script_module(dataset), "prepare", data_file, args, config)
+            _run_isolated_prepare(python, dataset.module, "prepare", data_file, args, config)
         yield
 
 
@@ -227,7 +226,7 @@ def _is_current(
     if not inspect_script(script).has_currency_check:
         return True
     python = _prepare_environment(dataset, prepare_config.uv_venv_dir) or Path(sys.executable)
-    module = script_module(dataset)
+    module = dataset.module
     answer = _run_isolated_prepare(python, module, "is_prepared_data_current", dataset.data_file, {}, config)
     return bool(answer["current"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,7 +39,7 @@ class BenchmarkConfig:
     def is_benchmark(self) -> bool:
         return self.dataset.type == BENCHMARK_TYPE
 
-    @property
+    @cached_property
     def root(self) -> Path:
         """What relative paths of the data set start from."""
         root = find_config_root(self.path)
@@ -60,6 +61,15 @@ class BenchmarkConfig:
     def script_file(self) -> Path | None:
         script = self.dataset.prepare_script
         return None if script is None else self._find_file(script)
+
+    @property
+    def module(self) -> str:
+        """The dotted name of the prepare script: what messages call it, and what it is run as."""
+        path = Path(self.dataset.prepare_script or self.name)
+        if path.is_absolute():
+            root = self.root
+            path = path.relative_to(root) if path.is_relative_to(root) else Path(path.name)
+        return ".".join(path.with_suffix("").parts)
 
     @property
     def prompt_file(self) -> Path | None:

@@ -16,7 +16,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -53,6 +54,26 @@ class PreparationFailedError(RuntimeError):
 
     def __reduce__(self) -> tuple[type[PreparationFailedError], tuple[str, str, str]]:
         return type(self), self._init_args
+
+
+@contextmanager
+def stop_recorded(config: Mapping[str, Any], datasets: Sequence[BenchmarkConfig]) -> Iterator[None]:
+    """What the command line puts around preparing: stops at once on a record, leaves one on a failure.
+
+    A preparation that succeeds clears the records of its data sets.
+    """
+    for dataset in datasets:
+        check_stop_record(config, dataset)
+    try:
+        yield
+    except PreparationFailedError as error:
+        failed = next((dataset for dataset in datasets if dataset.module == error.module), datasets[0])
+        path = write_stop_record(error, config, failed)
+        if path is not None:
+            error.add_note(f"Recorded in {path}, which stops the next job of a chain. To try again, delete that file.")
+        raise
+    for dataset in datasets:
+        clear_stop_record(config, dataset)
 
 
 def stop_record_path(config: Mapping[str, Any], benchmark: str) -> Path:

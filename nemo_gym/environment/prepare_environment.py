@@ -121,17 +121,7 @@ def _run(
     if done.returncode != 0:
         program = Path(command[0]).name if "-m" not in command[:3] else command[2]
         raise PreparationFailedError(
-            script_module(benchmark_config),
+            benchmark_config.module,
             action,
             f"{program} ended with exit code {done.returncode}:\n{done.stdout.strip()[-_LOG_TAIL:]}",
         )
-
-
-def script_module(benchmark_config: BenchmarkConfig) -> str:
-    """The dotted name of the prepare script, for messages and as the module it is run as."""
-    script = benchmark_config.dataset.prepare_script or benchmark_config.name
-    path = Path(script)
-    if path.is_absolute():
-        root = benchmark_config.root
-        path = path.relative_to(root) if path.is_relative_to(root) else Path(path.name)
-    return ".".join(path.with_suffix("").parts)

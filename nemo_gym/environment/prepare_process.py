@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
@@ -164,18 +165,13 @@ def _outcome(
         line = json.dumps(request, default=_prepare_json_default).encode() + b"\n"
     except (TypeError, ValueError) as error:
         raise ConfigError(f"prepare_script_args for {module}: {error}") from None
-    environment = {
-        **os.environ,
-        CACHE_VARIABLE: str(run.cache or cache_dir()),
-        PYTHON_VARIABLE: os.environ.get(PYTHON_VARIABLE) or sys.executable,
-    }
     try:
         # A session of its own, so that all the processes it starts can be ended with it.
         process = subprocess.Popen(
             [str(python), "-u", prepare_child.__file__],
             stdin=subprocess.PIPE,
             stdout=_visible_stdout(),
-            env=environment,
+            env=_environment(run, python),
             start_new_session=True,
         )
     except OSError as error:
@@ -190,28 +186,57 @@ def _outcome(
         run.processes.remove(process)
 
 
+def _environment(run: PrepareRun, python: Path) -> dict[str, str]:
+    environment = {
+        **os.environ,
+        CACHE_VARIABLE: str(run.cache or cache_dir()),
+        PYTHON_VARIABLE: os.environ.get(PYTHON_VARIABLE) or sys.executable,
+    }
+    if python != Path(sys.executable):
+        # An environment of its own takes nothing from this one.
+        for variable in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
+            environment.pop(variable, None)
+    return environment
+
+
 def _wait(process: subprocess.Popen[bytes], line: bytes, timeout_s: float | None) -> dict[str, Any] | None:
     """Hand over the request and wait; the outcome where that is that there is no end to it."""
-    stdin = process.stdin
-    if stdin is not None:
-        with suppress(BrokenPipeError):  # ended already: its exit code tells more
-            stdin.write(line)
-            stdin.flush()
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        _kill(process)
+
+    # A wait with a time limit of its own would look only every 50 ms whether there is an end.
+    timer = threading.Timer(min(timeout_s or threading.TIMEOUT_MAX, threading.TIMEOUT_MAX), give_up)
+    timer.daemon = True
+    timer.start()
     try:
-        process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        return {
-            "failed": f"it did not end within {timeout_s:g} s and was ended. If it only needs longer, set "
-            "prepare_timeout_s to more seconds (null: no limit)"
-        }
-    return None
+        if process.stdin is not None:
+            with suppress(BrokenPipeError):  # ended already: its exit code tells more
+                process.stdin.write(line)
+                process.stdin.flush()
+        process.wait()
+    finally:
+        timer.cancel()
+    if not late.is_set():
+        return None
+    return {
+        "failed": f"it did not end within {timeout_s:g} s and was ended. If it only needs longer, set "
+        "prepare_timeout_s to more seconds (null: no limit)"
+    }
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End the process with all it has started. Until it is waited for, its number belongs to nobody else."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
     """End a script's process with all it has started; nothing to do when it has ended by itself."""
     if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _kill(process)
         process.wait(_EXIT_GRACE_S)
     if process.stdin is not None:
         with suppress(BrokenPipeError):

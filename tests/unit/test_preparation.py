@@ -337,6 +337,19 @@ def wait_until_gone(pid: int, timeout_s: float = 10.0) -> None:
     raise AssertionError(f"process {pid} is still there")
 
 
+def start_planning(root: Path, pid_file: Path) -> subprocess.Popen[bytes]:
+    """A process that plans the benchmark `demo`, whose script has written its process id when this returns."""
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # may be inherited as ignored
+        "from nemo_gym.environment import plan_benchmark; plan_benchmark('demo')\n"
+    )
+    caller = subprocess.Popen([sys.executable, "-c", code], cwd=root, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 20
+    while not (pid_file.exists() and pid_file.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return caller
+
+
 @pytest.mark.parametrize("in_place", [False, True], ids=["staged", "in-place"])
 def test_a_caller_that_is_killed_leaves_no_script_and_no_half_written_file(
     root: Path, tmp_path: Path, in_place: bool
@@ -355,12 +368,7 @@ def prepare({"" if in_place else "output_path"}):
 """,
     )
     made.write_data(GOOD)
-    caller = subprocess.Popen(
-        [sys.executable, "-c", "from nemo_gym.environment import plan_benchmark; plan_benchmark('demo')"], cwd=root
-    )
-    deadline = time.monotonic() + 20
-    while not (pid_file.exists() and pid_file.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    caller = start_planning(root, pid_file)
     caller.send_signal(signal.SIGKILL)
     caller.wait()
     wait_until_gone(int(pid_file.read_text()))
@@ -374,6 +382,29 @@ def prepare({"" if in_place else "output_path"}):
     make_benchmark(root, script="def prepare(output_path): raise ValueError\n")
     with pytest.raises(PreparationFailedError):
         prepare(made)
+    assert json.loads(made.data_file.read_text()) == GOOD[0]
+    assert made.leftovers() == []
+
+
+def test_an_interrupted_caller_ends_the_script_and_keeps_the_earlier_file(root: Path, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    made = make_benchmark(
+        root,
+        script=f"""
+            import os, time
+            from pathlib import Path
+
+            def prepare(output_path):
+                output_path.write_text("half")
+                Path({str(pid_file)!r}).write_text(str(os.getpid()))
+                time.sleep(60)
+        """,
+    )
+    made.write_data(GOOD)
+    caller = start_planning(root, pid_file)
+    caller.send_signal(signal.SIGINT)
+    assert caller.wait(20) != 0
+    wait_until_gone(int(pid_file.read_text()))
     assert json.loads(made.data_file.read_text()) == GOOD[0]
     assert made.leftovers() == []
 

@@ -16,6 +16,7 @@ from nemo_gym.environment.preparation_failure import (
     check_stop_record,
     clear_stop_record,
     stop_record_path,
+    stop_recorded,
     write_stop_record,
 )
 from tests.support.made_benchmark import MadeBenchmark, asks, make_benchmark
@@ -102,3 +103,24 @@ def test_a_record_that_cannot_be_written_is_a_warning(
     (tmp_path / "results").write_text("")
     assert write_stop_record(ERROR, *resolved(made)) is None
     assert "Cannot record the failed preparation" in caplog.text
+
+
+def test_the_guard_records_a_failure_stops_the_next_run_and_clears_after_a_success(made: MadeBenchmark) -> None:
+    config, benchmark = resolved(made)
+    path = stop_record_path(config, benchmark.name)
+    with pytest.raises(PreparationFailedError) as caught, stop_recorded(config, [benchmark]):
+        raise PreparationFailedError("benchmarks.demo.prepare", "prepare", "no luck")
+    assert caught.value.__notes__ == [
+        f"Recorded in {path}, which stops the next job of a chain. To try again, delete that file."
+    ]
+    reached = False
+    with pytest.raises(PreparationFailedError, match="no luck"), stop_recorded(config, [benchmark]):
+        reached = True
+    assert not reached
+    made.script.write_text(made.script.read_text() + "\n# corrected\n")
+    with pytest.raises(ConfigError), stop_recorded(config, [benchmark]):
+        raise ConfigError("another fault, which is not recorded")
+    assert not path.exists()
+    with stop_recorded(config, [benchmark]):
+        write_stop_record(ERROR, config, benchmark)
+    assert not path.exists()
