@@ -49,7 +49,8 @@ def rewrite_endpoints(settings: Any, addresses: Mapping[tuple[str, int], tuple[s
         host, port = addresses[found.host, found.port]
         parts = urlsplit(text)
         user, at, _ = parts.netloc.rpartition("@")
-        return urlunsplit(parts._replace(netloc=f"{user}{at}{host}:{port}"))
+        shown = f"[{host}]" if ":" in host else host
+        return urlunsplit(parts._replace(netloc=f"{user}{at}{shown}:{port}"))
 
     return _map_strings(settings, rewrite)
 
@@ -65,7 +66,7 @@ def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _parse(text: str, key: str) -> LoopbackEndpoint | None:
-    if not text.startswith(("http://", "https://")):
+    if not text[:8].lower().startswith(("http://", "https://")):
         return None
     try:
         parts = urlsplit(text)
@@ -82,5 +83,7 @@ def _is_loopback(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or address
     # 0.0.0.0 and :: are where servers say they listen; people paste them as addresses to call
     return address.is_loopback or address.is_unspecified

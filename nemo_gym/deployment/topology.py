@@ -7,6 +7,7 @@ view, which servers get); from the caller it is a published port (the host view,
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,8 @@ from nemo_gym.containers.spec import (
 from nemo_gym.deployment.endpoints import LoopbackEndpoint, find_loopback_endpoints, rewrite_endpoints
 from nemo_gym.errors import ConfigError
 
+logger = logging.getLogger(__name__)
+
 REGISTRY = "registry"
 """The registry's name on the session's network, which no other server may have."""
 
@@ -44,6 +47,8 @@ _START_ORDER = ("responses_api_models", "resources_servers", "responses_api_agen
 
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1024, "m": MIB, "g": 1024 * MIB}
+_LEAST_MEMORY = 6 * MIB
+"""Engines refuse less."""
 
 
 class ContainerSettings(BaseModel):
@@ -57,7 +62,7 @@ class ContainerSettings(BaseModel):
     tmpfs: int | str = Field(default="256m")
     shm: int | str = Field(default="64m")
     read_only: bool = True
-    user: str | None = None
+    user: int | str | None = None
     cap_add: list[str] = Field(default_factory=list)
     no_new_privileges: bool = True
 
@@ -103,7 +108,11 @@ def build_topology(config: Mapping[str, Any]) -> Topology:
 
     Raises ``ConfigError`` when there is none, a name cannot be used, or a ``container:`` block is wrong.
     """
-    instances = [found for found in parse_server_instances(config) if found.server_type in _START_ORDER]
+    declared = parse_server_instances(config)
+    instances = [found for found in declared if found.server_type in _START_ORDER]
+    for found in declared:
+        if found not in instances:
+            logger.warning("server %s is left out: no image serves %s", found.name, found.server_type)
     if not instances:
         raise ConfigError(
             "The config declares no server. It needs a model, an agent and a resources server; a benchmark's "
@@ -129,13 +138,13 @@ def _served(instance: ServerInstance) -> ServedServer:
     try:
         settings = ContainerSettings.model_validate(instance.settings.get("container") or {})
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        problems = "; ".join(f"{'.'.join(map(str, ('container', *e['loc'])))}: {e['msg']}" for e in error.errors())
         known = ", ".join(sorted(ContainerSettings.model_fields))
         raise ConfigError(
             f"The container settings of server {instance.name!r} are wrong: {problems}. Known keys: {known}."
         ) from error
     limits = Limits(
-        memory_bytes=_size(settings.memory, instance.name, "memory"),
+        memory_bytes=_size(settings.memory, instance.name, "memory", least=_LEAST_MEMORY),
         pids=settings.pids_limit,
         nano_cpus=None if settings.cpus is None else int(settings.cpus * 1e9),
         tmpfs_bytes=_size(settings.tmpfs, instance.name, "tmpfs"),
@@ -143,22 +152,22 @@ def _served(instance: ServerInstance) -> ServedServer:
     )
     hardening = Hardening(
         read_only=settings.read_only,
-        user=settings.user,
+        user=None if settings.user is None else str(settings.user),
         cap_add=tuple(settings.cap_add),
         no_new_privileges=settings.no_new_privileges,
     )
     return ServedServer(instance, limits, hardening, tuple(find_loopback_endpoints(instance.settings)))
 
 
-def _size(value: int | str, server: str, key: str) -> int:
-    if isinstance(value, int):
-        return value
-    match = _SIZE.fullmatch(value.strip())
-    if match is None:
+def _size(value: int | str, server: str, key: str, least: int = 1) -> int:
+    match = _SIZE.fullmatch(str(value).strip())
+    size = int(match[1]) * _UNITS[match[2].lower()] if match is not None else 0
+    if size < least:  # to an engine, 0 means no limit at all
         raise ConfigError(
-            f"container.{key} of server {server!r} is {value!r}; write a number of bytes, or one with k, m or g: 512m."
+            f"container.{key} of server {server!r} is {value!r}; write a number of bytes of at least {least}, or one "
+            "with k, m or g: 512m."
         )
-    return int(match[1]) * _UNITS[match[2].lower()]
+    return size
 
 
 # -- container view --------------------------------------------------------------------------------------------
