@@ -1,0 +1,152 @@
+"""A failed start is told once and whole; the cause is guessed only from what is known, on a table of real logs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from nemo_gym.containers.deaths import Death
+from nemo_gym.containers.readiness import NotReadyError, NotReadyReason
+from nemo_gym.deployment.failures import FailedServer, died, not_ready
+from nemo_gym.errors import ConfigError, ServerStartError
+
+SERVER = FailedServer("verifier", "resources_servers", "ready", 1.26, "one\ntwo\n")
+EXITED = Death("id", 1, False, "")
+
+
+def as_it_is(text: str) -> str:
+    return text
+
+
+def fail(reason: NotReadyReason, detail: str = "the detail", **answer: Any) -> ServerStartError:
+    return not_ready(SERVER, NotReadyError(reason, detail, answer), as_it_is)
+
+
+class TestDied:
+    def test_whole(self) -> None:
+        error = died(SERVER, EXITED)
+        assert isinstance(error, ConfigError)
+        lines = str(error).splitlines()
+        assert lines[:3] == [
+            "The resources server 'verifier' exited with code 1 before it was ready (phase: ready, after 1.3 s).",
+            "End of its log:",
+            "  one",
+        ]
+        assert (error.server, error.phase, error.exit_code, error.oom_killed) == ("verifier", "ready", 1, False)
+        assert error.log_tail == "one\ntwo"
+
+    @pytest.mark.parametrize(
+        ("death", "how"),
+        [
+            (Death("id", 137, True, ""), "was killed for using more memory than its limit"),
+            (Death("id", None, False, "the container was removed"), "was lost (the container was removed)"),
+            (Death("id", None, False, ""), "was lost (the engine no longer knows it)"),
+            (Death("id", 0, False, ""), "exited with code 0"),
+            (Death("id", 127, False, "no such file"), "exited with code 127 (no such file)"),
+        ],
+    )
+    def test_how_it_ended(self, death: Death, how: str) -> None:
+        error = died(SERVER, death)
+        assert f"'verifier' {how} before it was ready" in str(error)
+        assert (error.exit_code, error.oom_killed) == (death.exit_code, death.oom_killed)
+
+    @pytest.mark.parametrize(
+        ("server_type", "kind"),
+        [
+            ("responses_api_models", "model server"),
+            ("responses_api_agents", "agent server"),
+            ("registry", "server"),
+            ("environment_servers", "server"),
+        ],
+    )
+    def test_what_kind_of_server(self, server_type: str, kind: str) -> None:
+        error = died(dataclasses.replace(SERVER, server_type=server_type), EXITED)
+        assert str(error).startswith(f"The {kind} 'verifier' ")
+
+    def test_a_log_that_is_long_or_empty(self) -> None:
+        long = dataclasses.replace(SERVER, log="\n".join(f"line {n}" for n in range(100)))
+        assert died(long, EXITED).log_tail.splitlines() == [f"line {n}" for n in range(75, 100)]
+        silent = died(dataclasses.replace(SERVER, log=" \n"), EXITED)
+        assert "It logged nothing." in str(silent)
+        assert silent.log_tail == ""
+
+
+class TestCauses:
+    @pytest.mark.parametrize(
+        ("log", "cause", "remedy"),
+        [
+            (
+                "Traceback (most recent call last):\n    import numpy\nModuleNotFoundError: No module named 'numpy'",
+                "a distribution is missing in the image",
+                "requirements.txt",
+            ),
+            (
+                "OSError: [Errno 30] Read-only file system: '/opt/server/app/cache'",
+                "the server writes outside of /tmp",
+                "container.read_only: false",
+            ),
+            (
+                "pydantic_core._pydantic_core.ValidationError: 1 validation error for McqaSettings\ngrading_mode",
+                "its settings in the config are not what it expects",
+                "Correct the keys",
+            ),
+            (
+                'Traceback (most recent call last):\n  File "app.py", line 1, in <module>\nRuntimeError: no such mode',
+                "an exception while it started",
+                "Mend what the log's last line names",
+            ),
+        ],
+    )
+    def test_from_the_log(self, log: str, cause: str, remedy: str) -> None:
+        text = str(died(dataclasses.replace(SERVER, log=log), EXITED))
+        assert f"Likely cause: {cause}." in text
+        assert remedy in text.splitlines()[-1]
+
+    def test_memory_whatever_the_log_says(self) -> None:
+        killed = Death("id", 137, True, "")
+        text = str(died(dataclasses.replace(SERVER, log="RuntimeError: x"), killed))
+        assert "Likely cause: its memory limit is too low." in text
+        assert text.endswith("Raise container.memory in the server's config.")
+
+    @pytest.mark.parametrize("log", ["", "listening on 8000", "an Error in the middle of a line"])
+    def test_none_is_made_up(self, log: str) -> None:
+        assert "Likely cause" not in str(died(dataclasses.replace(SERVER, log=log), EXITED))
+
+
+class TestNotReady:
+    def test_a_key_that_is_refused(self) -> None:
+        error = fail(NotReadyReason.FAILED, "HTTP 401 from http://far/v1", key="policy_api_key")
+        assert str(error) == (
+            "The model endpoint is not usable: HTTP 401 from http://far/v1\n"
+            "It was asked from inside the container of 'verifier'. Check policy_api_key in the config or overrides."
+        )
+        assert (error.server, error.phase, error.exit_code) == ("verifier", "ready", None)
+
+    def test_an_endpoint_that_does_not_come(self) -> None:
+        error = fail(NotReadyReason.ENDPOINT_LATE, "refused", key="policy_base_url")
+        assert str(error).startswith("The model endpoint is not usable after 1 s: refused\n")
+        assert "policy_base_url" in str(error)
+
+    def test_addresses_as_the_caller_knows_them(self) -> None:
+        cause = NotReadyError(NotReadyReason.FAILED, "no answer from 172.30.0.1:8000", {"key": "policy_base_url"})
+        error = not_ready(SERVER, cause, lambda text: text.replace("172.30.0.1", "127.0.0.1"))
+        assert "no answer from 127.0.0.1:8000" in str(error)
+        assert "172.30.0.1" not in str(error)
+
+    def test_late(self) -> None:
+        text = str(fail(NotReadyReason.LATE, "verifier does not answer (refused) after 120 s"))
+        assert "is not ready: verifier does not answer (refused) after 120 s (phase: ready" in text
+        assert "End of its log:\n  one\n  two\n" in text
+        assert "server_ready_timeout_seconds" in text
+
+    def test_failed_for_a_reason_of_its_own(self) -> None:
+        text = str(fail(NotReadyReason.FAILED, "the weights are damaged"))
+        assert "is not ready: the weights are damaged" in text
+        assert "model endpoint" not in text
+
+    def test_another_server(self) -> None:
+        text = str(fail(NotReadyReason.WRONG_SERVER, "127.0.0.1:1 is answered by another server"))
+        assert "is not what answers on its port" in text
+        assert "Likely cause: 127.0.0.1:1 is answered by another server." in text

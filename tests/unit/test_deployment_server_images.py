@@ -1,0 +1,105 @@
+"""Each server runs from the image of its own folder, found in the search roots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemo_gym.containers.images import PYTHON_IMAGE
+from nemo_gym.deployment import server_images
+from nemo_gym.deployment.server_images import ensure_server_images, find_image_folder
+from nemo_gym.deployment.topology import build_topology
+from nemo_gym.errors import ConfigError
+from tests.unit.fake_engine import FakeEngine
+
+
+def add_folder(root: Path, path: str, content: str = "pass") -> Path:
+    folder = root / "images" / path
+    folder.mkdir(parents=True)
+    (folder / "app.py").write_text(content)
+    return folder
+
+
+def resources(implementation: str) -> dict[str, Any]:
+    return {"resources_servers": {implementation: {"entrypoint": "app.py", "domain": "other"}}}
+
+
+class TestFinding:
+    def test_the_first_root_that_has_it(self, tmp_path: Path) -> None:
+        first, second = tmp_path / "first", tmp_path / "second"
+        shadowed = add_folder(second, "resources_servers/mcqa")
+        assert find_image_folder("resources_servers", "mcqa", [first, second]) == shadowed
+        nearer = add_folder(first, "resources_servers/mcqa")
+        assert find_image_folder("resources_servers", "mcqa", [first, second]) == nearer
+
+    def test_the_nearest_names(self, tmp_path: Path) -> None:
+        for name in ("mcqa", "math", "code"):
+            add_folder(tmp_path, f"resources_servers/{name}")
+        with pytest.raises(ConfigError, match=r"No image folder images/resources_servers/mcq .*Did you mean 'mcqa'\?"):
+            find_image_folder("resources_servers", "mcq", [tmp_path])
+        with pytest.raises(ConfigError, match=r"Known ones: code, math, mcqa\.$"):
+            find_image_folder("resources_servers", "something_else", [tmp_path])
+
+    def test_none_at_all(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError) as caught:
+            find_image_folder("resources_servers", "mcqa", [tmp_path])
+        assert str(caught.value).endswith(f"in {tmp_path}.")
+
+
+class TestEnsuring:
+    @pytest.fixture
+    def engine(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+        """No image but Python; caches and the working directory in a folder of the test's own."""
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        monkeypatch.chdir(tmp_path)
+        for variable in ("NEMO_GYM_PYTHON_IMAGE", "NEMO_GYM_EXTRA_ROOTS", "NEMO_GYM_CA_BUNDLE"):
+            monkeypatch.delenv(variable, raising=False)
+        return FakeEngine(images={PYTHON_IMAGE: "sha256:" + "ab" * 32})
+
+    def test_one_image_each_and_the_registrys(self, engine: FakeEngine, tmp_path: Path) -> None:
+        add_folder(tmp_path, "resources_servers/one")
+        add_folder(tmp_path, "resources_servers/two", "print()")
+        topology = build_topology({"a": resources("one"), "b": resources("one"), "c": resources("two")})
+        tags = ensure_server_images(engine, topology, [])
+        assert set(tags) == {"registry", "a", "b", "c"}
+        assert tags["a"] == tags["b"]
+        assert tags["a"].startswith("nemo-gym/resources-servers/one:")
+        assert tags["c"].startswith("nemo-gym/resources-servers/two:")
+        assert tags["registry"].startswith("nemo-gym/registry:")
+        assert set(tags.values()) < set(engine.images)
+        assert len(engine.builds) == 4
+        assert ensure_server_images(engine, topology, []) == tags
+        assert len(engine.builds) == 4
+
+    def test_names_that_fold_to_the_same_repository(self, engine: FakeEngine, tmp_path: Path) -> None:
+        add_folder(tmp_path, "resources_servers/a_b", "1")
+        add_folder(tmp_path, "resources_servers/a-b", "2")
+        tags = ensure_server_images(engine, build_topology({"x": resources("a_b"), "y": resources("a-b")}), [])
+        assert tags["x"] != tags["y"]
+        tars = {build["tag"]: build["tar"] for build in engine.builds}
+        assert b"1" in tars[tags["x"]]
+        assert b"2" in tars[tags["y"]]
+
+    def test_a_folder_of_the_callers(self, engine: FakeEngine, tmp_path: Path) -> None:
+        elsewhere = tmp_path / "elsewhere"
+        add_folder(elsewhere, "resources_servers/mine")
+        topology = build_topology({"a": resources("mine")})
+        with pytest.raises(ConfigError, match="No image folder images/resources_servers/mine"):
+            ensure_server_images(engine, topology, [])
+        assert engine.builds == []
+        assert "a" in ensure_server_images(engine, topology, [str(elsewhere)])
+
+    def test_the_users_python(self, engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("NEMO_GYM_PYTHON_IMAGE", "mine:1")
+        engine.pullable.add("mine:1")
+        add_folder(tmp_path, "resources_servers/one")
+        ensure_server_images(engine, build_topology({"a": resources("one")}), [])
+        assert {build["build_args"]["PYTHON_IMAGE"] for build in engine.builds} == {"mine:1"}
+
+    def test_what_this_checkout_ships_is_found(self, engine: FakeEngine) -> None:
+        for folder in (server_images.install_root() / "images").glob("*/*/app.py"):
+            server_type, implementation = folder.parts[-3:-1]
+            found = find_image_folder(server_type, implementation, server_images.search_roots([]))
+            assert found == folder.parent
