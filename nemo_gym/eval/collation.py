@@ -153,7 +153,8 @@ class PlannedTasks:
     """
 
     def __init__(self) -> None:
-        self._tasks: dict[str, PlannedTask] = {}
+        # Pairs of texts, which cost the garbage collector nothing, until there is a plan to make of them.
+        self._tasks: dict[str, tuple[str, str]] = {}
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -162,7 +163,8 @@ class PlannedTasks:
         return task_id in self._tasks
 
     def __iter__(self) -> Iterator[PlannedTask]:
-        return iter(self._tasks.values())
+        for task_id, (taskset, digest) in self._tasks.items():
+            yield PlannedTask(TaskId(taskset, task_id), digest)
 
     def ids(self) -> list[str]:
         return list(self._tasks)
@@ -170,10 +172,8 @@ class PlannedTasks:
     def add(self, row: CollatedRow, taskset: str) -> None:
         """Take in one row; a ``ConfigError`` when it differs from an earlier row of the same task."""
         digest = hashlib.sha256(row.payload).hexdigest()
-        known = self._tasks.get(row.task_id)
-        if known is None:
-            self._tasks[row.task_id] = PlannedTask(TaskId(taskset, row.task_id), digest)
-        elif known.input_digest != digest:
+        known = self._tasks.setdefault(row.task_id, (taskset, digest))
+        if known[1] != digest:
             raise ConfigError(
                 f"Data set {taskset!r}: the row at position {row.position} has the task id {row.task_id!r} like an "
                 "earlier row, and differs from it. Rows that repeat a task must be identical; give different tasks "

@@ -20,7 +20,8 @@ class _Template:
     pieces: tuple[tuple[str, tuple[str, ...] | None], ...]
 
     def fill(self, row: Mapping[str, Any]) -> str:
-        return "".join(literal if path is None else literal + _field_text(row, path) for literal, path in self.pieces)
+        texts = [literal if path is None else literal + _field_text(row, path) for literal, path in self.pieces]
+        return "".join(texts)
 
 
 @dataclass(frozen=True, slots=True)
