@@ -268,7 +268,7 @@ class _Run:
 
     def _tell_failure(self, attempt: Attempt) -> None:
         failure = attempt.outcome.failure
-        if failure is None:
+        if failure is None or failure.ends_the_run:
             return
         what = "failed" if attempt.final else "is tried again"
         message = f"task {_task_id(attempt.row)} {what}: server {failure.server!r} {failure.reason}"

@@ -16,15 +16,22 @@ def emit_report(tally: RunTally, figures: Mapping[str, Any], files: Mapping[str,
     """A table of rewards, the key metrics, and where the files are."""
     if len(tally.tasks()) <= _FEW_TASKS:
         _emit_tasks(tally)
-    else:
+        emit("")
+    elif tally.scored:
         _emit_distribution(tally)
-    emit("")
+        emit("")
     emit(format_pairs(_figures(figures)))
     emit("")
+    if figures["key_metrics"]:
+        emit("Key metrics")
+        emit(format_pairs({name: _number(value) for name, value in figures["key_metrics"].items()}))
+        emit("")
     emit(format_pairs({f"{name}:": str(path) for name, path in files.items()}))
 
 
 def _emit_tasks(tally: RunTally) -> None:
+    if not tally.tasks():
+        return
     rewards = tally.rewards_of_task()
     rows = []
     for task in tally.tasks():
@@ -49,7 +56,6 @@ def _figures(figures: Mapping[str, Any]) -> dict[str, str]:
         bounds = f" (95% interval {interval[0]:.3f} to {interval[1]:.3f})" if interval else ""
         shown["mean reward"] = f"{mean:.4f}{bounds}"
     shown |= {name: f"{value:.4f}" for name, value in figures["pass_rates"].items()}
-    shown |= {name: _number(value) for name, value in figures["key_metrics"].items()}
     if figures["tokens"]:
         shown["tokens"] = ", ".join(
             f"{count} {name.removesuffix('_tokens')}" for name, count in figures["tokens"].items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 import threading
@@ -45,6 +44,8 @@ def signals_raise() -> Iterator[None]:
 
 def run_async(main: Coroutine[Any, Any, T]) -> T:
     """Run ``main`` in an event loop of its own; a signal cancels it, and raises ``Stopped`` once it has ended."""
+    import asyncio
+
     stopped: list[int] = []
 
     async def cancellable() -> T:

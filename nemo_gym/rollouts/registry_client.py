@@ -52,7 +52,10 @@ class DeadServer:
         """How it died, as the end of a sentence that begins with its name."""
         cause = "was killed because its memory limit was reached" if self.oom_killed else "died"
         code = "" if self.exit_code is None else f" (exit code {self.exit_code})"
-        return f"{cause}{code}{f': {self.detail}' if self.detail else '.'}"
+        detail = self.detail.strip()
+        if not detail:
+            return f"{cause}{code}."
+        return f"{cause}{code}: {detail}" if detail.endswith((".", "!", "?")) else f"{cause}{code}: {detail}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ class _RowRunner:
         attempts = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_result(_worth_another_attempt),
             stop=tenacity.stop_after_attempt(self._max_attempts),
-            wait=tenacity.wait_exponential_jitter(initial=0.25, max=10),
+            wait=tenacity.wait_exponential(multiplier=0.25, max=10) + tenacity.wait_random(0, 0.25),
             retry_error_callback=_last_outcome,
         )
         number = 0
