@@ -42,7 +42,7 @@ class ServerSettings(BaseModel):
     host: str = "0.0.0.0"
     port: int = 8000
     log_level: str = "INFO"
-    shutdown_grace_s: float = 5.0
+    shutdown_grace_s: float = 4.0
     max_body_bytes: int = 2**30
 
 

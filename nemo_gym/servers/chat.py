@@ -228,9 +228,11 @@ def _output_items(message: Mapping[str, Any], logprobs: Any, status: str) -> lis
         if isinstance(logprobs, Mapping) and logprobs.get("content"):
             item["content"][0]["logprobs"] = logprobs["content"]
         if refusal:
-            item["content"] = [*item["content"], {"type": "refusal", "refusal": refusal}] if text else [
-                {"type": "refusal", "refusal": refusal}
-            ]
+            item["content"] = (
+                [*item["content"], {"type": "refusal", "refusal": refusal}]
+                if text
+                else [{"type": "refusal", "refusal": refusal}]
+            )
         items.append(item)
     items += [_function_call(call, status) for call in calls]
     return items

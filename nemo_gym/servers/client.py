@@ -110,9 +110,7 @@ class ServerClient:
         if self._session is not None:
             await self._session.close()
 
-    async def post(
-        self, server: str, url: str, path: str, body: bytes, *, cookies: Cookies | None = None
-    ) -> Reply:
+    async def post(self, server: str, url: str, path: str, body: bytes, *, cookies: Cookies | None = None) -> Reply:
         """POST ``body`` to ``path``; ``cookies`` are sent, and updated with those of the answer.
 
         A server written elsewhere may not know the ``/ng-rollout`` prefix: a 404 to the first call that uses it

@@ -243,4 +243,3 @@ def _seconds(retry_after: str | None) -> float | None:
         return max(0.0, email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time())
     except ValueError:
         return None
-

@@ -98,7 +98,8 @@ async def _serve(server: Server, app: web.Application, lines: LineReader) -> Non
         # A caller that has gone away needs no answer: its rollout stops here, and in every server behind.
         handler_cancellation=True,
         keepalive_timeout=_KEEP_ALIVE_S,
-        shutdown_timeout=server.settings.shutdown_grace_s,
+        # aiohttp waits this long for handlers to end, and as long again for their connections.
+        shutdown_timeout=server.settings.shutdown_grace_s / 2,
     )
     await runner.setup()
     try:

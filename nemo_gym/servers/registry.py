@@ -80,4 +80,3 @@ class Registry(Server):
 
     async def _server_instances(self, request: web.Request) -> web.StreamResponse:
         return json_response(list(self._instances.values()))
-

@@ -246,26 +246,30 @@ _LINE_LETTER = re.compile(rf"[\s*_`\"'>#-]*[(\[]?({_LETTER})[)\].:*_`]+(?:\s|$)"
 
 
 def _find_letter(text: str, options: Options, regex: str | None) -> str | None:
-    """A letter that is the whole answer, or that a line begins with ("C) Paris")."""
-    lone = leading = None
-    distinct = set()
-    for line in text.splitlines():
+    """A letter that is the whole answer or a whole line, or that a line begins with ("C) Paris")."""
+    for line in reversed(text.splitlines()):
         plain = _LATEX.sub("", line).strip(_EDGE)
         if _LONE.match(plain) and (plain.isupper() or plain.isdigit() or plain == text.strip(_EDGE)):
-            lone = plain.upper()
-        elif (match := _LINE_LETTER.match(line)) and match[1].upper() in options:
-            leading = match[1].upper()
-            distinct.add(leading)
-    if lone is not None:
-        return lone
-    # Several lines that begin with different letters list the options instead of choosing one.
-    return leading if len(distinct) == 1 else None
+            return plain.upper()
+    leading = _line_letters(text, options)
+    # Lines that begin with different letters list the options instead of choosing one.
+    return leading.pop() if len(leading) == 1 else None
+
+
+def _line_letters(text: str, options: Options) -> set[str]:
+    """The options' letters that lines begin with."""
+    found = (_LINE_LETTER.match(line) for line in text.splitlines())
+    return {match[1].upper() for match in found if match and match[1].upper() in options}
 
 
 def _find_option_text(text: str, options: Options, regex: str | None) -> str | None:
     """The one option whose whole text is said: in the text, else in its last line."""
     lines = [line for line in text.splitlines() if line.strip()]
-    return _only_mentioned(text, options) or (_only_mentioned(lines[-1], options) if lines else None)
+    if len(_line_letters(text, options)) > 1:
+        lines = [line for line in lines if not _LINE_LETTER.match(line)]
+    if not lines:
+        return None
+    return _only_mentioned("\n".join(lines), options) or _only_mentioned(lines[-1], options)
 
 
 def _only_mentioned(text: str, options: Options) -> str | None:

@@ -51,9 +51,7 @@ class SimpleAgent(AgentServer):
         while True:
             step += 1
             request = params if step == 1 else {**params, "input": [*conversation, *produced]}
-            reply = await self.call(
-                self.settings.model_server, "/v1/responses", orjson.dumps(request), model_cookies
-            )
+            reply = await self.call(self.settings.model_server, "/v1/responses", orjson.dumps(request), model_cookies)
             response = reply.raise_for_status().json_object()
             output = response.get("output")
             if not isinstance(output, list):
