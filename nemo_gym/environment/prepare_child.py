@@ -37,12 +37,22 @@ def main() -> int:
         with _configuration(request["config"]):
             outcome = _run(request)
     except BaseException as error:
-        outcome = {"failed": _described(error), "traceback": traceback.format_exc(limit=-20)}
+        outcome = {"failed": _described(error), "traceback": _script_traceback(error)}
     result = Path(request["result"])
     partial = result.with_suffix(".partial")
     partial.write_text(json.dumps(outcome), encoding="utf-8")
     partial.replace(result)
     return 1 if "failed" in outcome else 0
+
+
+def _script_traceback(error: BaseException) -> str:
+    """Where in the script it happened; nothing for this package's own errors, which say all there is to say."""
+    if any(kind.__name__ == "NemoGymError" for kind in type(error).__mro__):
+        return ""
+    position = error.__traceback__
+    while position is not None and position.tb_frame.f_code.co_filename == __file__:
+        position = position.tb_next
+    return "".join(traceback.format_exception(type(error), error, position, limit=-20))
 
 
 def _described(error: BaseException) -> str:

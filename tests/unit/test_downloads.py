@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import ssl
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import pytest
 from tenacity import wait_none
@@ -235,6 +237,13 @@ def test_a_certificate_variable_that_names_nothing_is_reported(source: Source, m
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/bundle.pem")
     with pytest.raises(DownloadError, match=r"REQUESTS_CA_BUNDLE names '/no/such/bundle.pem', which cannot be read"):
         download(source.url, sha256=SHA256)
+
+
+def test_a_certificate_that_is_not_trusted_is_not_retried_and_says_what_to_set() -> None:
+    error = ssl.SSLCertVerificationError("untrusted")
+    error.verify_message = "self-signed certificate in certificate chain"
+    with pytest.raises(DownloadError, match=r"https://data.example/x: its certificate is not trusted \(self-signed"):
+        transfer._explain(URLError(error), "https://u:p@data.example/x")
 
 
 def test_progress_goes_to_standard_error(source: Source, capsys: pytest.CaptureFixture[str]) -> None:

@@ -282,7 +282,25 @@ def test_the_reason_has_the_traceback_and_no_secret(root: Path) -> None:
         prepare_datasets(datasets_to_prepare(config), PrepareBenchmarkConfig())
     assert "prepare.py" in caught.value.reason
     assert "line 2, in prepare" in caught.value.reason
+    assert "prepare_child" not in caught.value.reason
     assert "hf_abcdefgh123456" not in str(caught.value)
+
+
+def test_an_error_of_this_package_says_all_there_is_to_say(root: Path) -> None:
+    made = make_benchmark(
+        root,
+        script="""
+            from nemo_gym.environment.downloads import download
+
+            def prepare(output_path):
+                return download("ftp://data.example/rows.jsonl", sha256="0" * 64)
+        """,
+    )
+    with pytest.raises(PreparationFailedError) as caught:
+        prepare(made)
+    assert caught.value.reason == (
+        "ConfigError: download() needs an http or https address; found 'ftp://data.example/rows.jsonl'."
+    )
 
 
 def test_standard_output_stays_visible_and_apart_from_the_result(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -407,6 +425,35 @@ def test_an_interrupted_caller_ends_the_script_and_keeps_the_earlier_file(root: 
     wait_until_gone(int(pid_file.read_text()))
     assert json.loads(made.data_file.read_text()) == GOOD[0]
     assert made.leftovers() == []
+
+
+def test_an_interrupt_ends_several_scripts_at_once(root: Path, tmp_path: Path) -> None:
+    script = """
+        import os, time
+        from pathlib import Path
+
+        def prepare(output_path):
+            Path({pid_file!r}).write_text(str(os.getpid()))
+            time.sleep(60)
+    """
+    pid_files = [tmp_path / "one", tmp_path / "two"]
+    for pid_file in pid_files:
+        make_benchmark(root, pid_file.name, script=script.format(pid_file=str(pid_file)))
+    code = """
+import signal; signal.signal(signal.SIGINT, signal.default_int_handler)
+from nemo_gym.config.resolve import load_config
+from nemo_gym.environment.benchmark_preparation import *
+config = load_config(["benchmarks/one/config.yaml", "benchmarks/two/config.yaml"], serving=False)
+prepare_datasets(datasets_to_prepare(config), PrepareBenchmarkConfig(num_prepare_benchmark_processes=2))
+"""
+    caller = subprocess.Popen([sys.executable, "-c", code], cwd=root, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 20
+    while not all(path.exists() and path.read_text() for path in pid_files) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    caller.send_signal(signal.SIGINT)
+    assert caller.wait(20) != 0
+    for pid_file in pid_files:
+        wait_until_gone(int(pid_file.read_text()))
 
 
 COUNTING = """
