@@ -34,8 +34,13 @@ def _start(arguments: argparse.Namespace) -> int:
     ) as session:
         _show_session(session, as_json=arguments.json)
         note("Serving. Ctrl-C stops the servers.")
-        threading.Event().wait()
+        wait_for_signal()
     return 0
+
+
+def wait_for_signal() -> None:
+    """Wait until a signal raises, as ``signals_raise`` has it."""
+    threading.Event().wait()
 
 
 def _show_session(session: RunningSession, *, as_json: bool) -> None:

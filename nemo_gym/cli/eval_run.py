@@ -173,7 +173,7 @@ def _task_id(row: Mapping[str, Any]) -> str:
 
 def _default_output(request: ConfigRequest) -> Path:
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", request.benchmark or "run")
-    return Path("results", f"{name}-{time.strftime('%Y%m%d-%H%M%S')}.jsonl")
+    return Path("results", f"{name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.jsonl")
 
 
 class _Run:

@@ -18,7 +18,7 @@ from typing import NoReturn
 import nemo_gym
 from nemo_gym.cli import env, eval, listing
 from nemo_gym.cli.arguments import Command, refuse_leftovers
-from nemo_gym.cli.output import StdoutClosedError, note
+from nemo_gym.cli.output import StdoutClosedError, logging_restored, note
 from nemo_gym.cli.stopping import Stopped, signals_raise
 from nemo_gym.errors import ConfigError, NemoGymError
 
@@ -78,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     try:
-        with signals_raise():
+        with signals_raise(), logging_restored():
             return _run(sys.argv[1:] if argv is None else argv)
     except Stopped as stopped:
         note(f"gym: stopped by {stopped}")

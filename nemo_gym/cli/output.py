@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -61,6 +62,18 @@ def stderr_console() -> Console:
 
         _stderr_console = Console(stderr=True)
     return _stderr_console
+
+
+@contextlib.contextmanager
+def logging_restored() -> Iterator[None]:
+    """Undo at the end what ``configure_logging`` does inside, for callers that go on living."""
+    logger = logging.getLogger("nemo_gym")
+    before = list(logger.handlers), logger.propagate, logger.level
+    try:
+        yield
+    finally:
+        logger.handlers, logger.propagate = before[:2]
+        logger.setLevel(before[2])
 
 
 def configure_logging(verbose: bool) -> None:

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nemo_gym
+from nemo_gym.cli.main import main
+from nemo_gym.cli.output import format_table
+from tests.unit.tiny_benchmark import write_tiny_benchmark
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, with a benchmark of one's own in a folder beside it."""
+    return write_tiny_benchmark(tmp_path, monkeypatch)
+
+
+class TestHelp:
+    def test_help_and_version(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["--help"]) == 0
+        assert "gym eval run --benchmark" in capsys.readouterr().out
+        assert main(["--version"]) == 0
+        assert capsys.readouterr().out == f"gym {nemo_gym.__version__}\n"
+
+    @pytest.mark.parametrize(
+        "command", [["list"], ["env", "start"], ["env", "resolve"], ["eval", "run"], ["eval", "plan"]]
+    )
+    def test_every_command_has_help(self, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        assert main([*command, "--help"]) == 0
+        assert capsys.readouterr().out.startswith("usage: gym " + " ".join(command))
+
+    def test_help_imports_nothing_heavy(self) -> None:
+        code = "import sys; from nemo_gym.cli.main import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        loaded = set(done.stderr.split())
+        assert not loaded & {"asyncio", "aiohttp", "docker", "omegaconf", "pydantic", "rich", "tenacity", "yaml"}
+
+
+class TestUsageErrors:
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ([], "COMMAND"),
+            (["lst"], "no command 'lst': did you mean 'list'?"),
+            (["zzz"], "no command 'zzz': there are list, env, eval"),
+            (["eval", "rnu"], "did you mean 'run'?"),
+            (["eval"], "COMMAND"),
+            (["eval", "run", "--benchmark"], "expected one argument"),
+            (["eval", "run", "--limit", "0", "--benchmark", "x"], "whole number from 1 on; found '0'"),
+            (["eval", "run", "--concurrency", "many", "--benchmark", "x"], "found 'many'"),
+            (["env", "start", "--registry-port", "70000", "--benchmark", "x"], "1 to 65535; found '70000'"),
+            (["eval", "run", "--benchmrk", "x"], "Did you mean --benchmark?"),
+            (["eval", "run", "--bench", "x"], "has no option --bench"),
+            (["eval", "run", "--benchmark", "x", "stray"], "'stray'. A configuration key is set with key=value"),
+            (["list", "models", "a", "b=c"], "does not know what to do with 'b=c'"),
+            (["eval", "run"], "--benchmark NAME"),
+            (["eval", "run", "--benchmark", "truthfulqa_mc1", "a..b=1"], "a..b"),
+            (["eval", "plan", "--benchmark", "truthfulqa_mc"], "truthfulqa_mc1"),
+            (["eval", "plan", "--benchmark", "truthfulqa_mc1", "--task-ids", "a,,b"], "empty id"),
+            (["eval", "plan", "--benchmark", "truthfulqa_mc1", "--task-ids", "@nowhere"], "nowhere"),
+            (["eval", "run", "--benchmark", "truthfulqa_mc1", "--model-type", "openai_modle"], "openai_model"),
+            (["eval", "run", "--benchmark", "truthfulqa_mc1", "--model", "m", "policy_model_name=n"], "one of them"),
+            (["eval", "run", "--benchmark", "truthfulqa_mc1", "--model-api-key", "env:NO_SUCH_KEY"], "NO_SUCH_KEY"),
+            (["eval", "run", "--benchmark", "truthfulqa_mc1", "--model-api-key", "@nowhere"], "nowhere"),
+            (["list", "benchmarks", "truthfulqa"], "Did you mean truthfulqa_mc1?"),
+            (["list", "models", "zzz"], "There are"),
+        ],
+    )
+    def test_they_exit_with_2_and_say_what_is_wrong(
+        self, arguments: list[str], said: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(arguments) == 2
+        output = capsys.readouterr()
+        assert said in output.err
+        assert "Traceback" not in output.err
+        assert output.out == ""
+
+    def test_serving_keys_that_are_missing_are_told_before_anything_is_done(
+        self, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["eval", "run", "--benchmark", "tiny", "--output", "out/x.jsonl"]) == 2
+        assert "policy_base_url" in capsys.readouterr().err
+        assert not (elsewhere.parent / "mine" / "benchmarks" / "tiny" / "rows.jsonl").exists()
+
+
+class TestList:
+    def test_benchmarks(self, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["list", "benchmarks"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].split() == ["name", "domain", "description"]
+        assert any(line.startswith("truthfulqa_mc1 ") for line in lines)
+        assert any(line.split()[:2] == ["tiny", "math"] for line in lines)
+
+    def test_json_and_one_alone(self, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["list", "benchmarks", "tiny", "--json"]) == 0
+        entry = json.loads(capsys.readouterr().out)
+        assert (entry["name"], entry["domain"], entry["description"]) == ("tiny", "math", "Three questions.")
+        assert main(["list", "benchmarks", "--json"]) == 0
+        assert "tiny" in [entry["name"] for entry in json.loads(capsys.readouterr().out)]
+        assert main(["list", "benchmarks", "tiny"]) == 0
+        assert "Three questions." in capsys.readouterr().out
+
+    def test_a_search_dir(
+        self, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.delenv("NEMO_GYM_EXTRA_ROOTS")
+        assert main(["list", "benchmarks", "tiny"]) == 2
+        assert main(["list", "benchmarks", "tiny", "--search-dir", str(elsewhere.parent / "mine")]) == 0
+
+    @pytest.mark.parametrize(
+        ("kind", "name"), [("models", "openai_model"), ("agents", "simple_agent"), ("resources-servers", "mcqa")]
+    )
+    def test_servers(self, kind: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["list", kind, "--json"]) == 0
+        assert name in [entry["name"] for entry in json.loads(capsys.readouterr().out)]
+
+
+class TestPlanning:
+    def test_the_plan_is_that_of_plan_benchmark(self, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        from nemo_gym.environment import plan_benchmark
+
+        expected = plan_benchmark("tiny").plan.to_json()
+        assert main(["eval", "plan", "--benchmark", "tiny"]) == 0
+        assert capsys.readouterr().out == expected
+        assert main(["eval", "plan", "--benchmark", "tiny", "--output", "deep/plan.json"]) == 0
+        assert capsys.readouterr().out == ""
+        assert Path("deep/plan.json").read_text() == expected
+        assert [path.name for path in Path("deep").iterdir()] == ["plan.json"]
+
+    def test_a_selection_and_overrides(self, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        expected = json.loads(_plan(capsys, []))
+        for selection in ("t2,t0", "@ids.txt"):
+            Path("ids.txt").write_text("t0\n# none\nt2\n")
+            plan = json.loads(_plan(capsys, ["--task-ids", selection]))
+            assert [task["task_id"]["task_id"] for task in plan["tasks"]] == ["t0", "t2"]
+        changed = json.loads(_plan(capsys, ["++responses_create_params.temperature=0.5"]))
+        assert changed["tasks"][0]["input_digest"] != expected["tasks"][0]["input_digest"]
+
+    def test_prepare_says_where_the_data_is(self, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        rows = elsewhere.parent / "mine" / "benchmarks" / "tiny" / "rows.jsonl"
+        assert main(["eval", "prepare", "--benchmark", "tiny"]) == 0
+        assert capsys.readouterr().out == f"tiny: {rows}\n"
+        assert rows.read_text().count("\n") == 3
+        assert main(["eval", "prepare", "--benchmark", "tiny", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == [{"name": "tiny", "path": str(rows)}]
+
+    def test_a_failed_preparation_is_recorded_and_stops_the_next_job(
+        self, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        script = elsewhere.parent / "mine" / "benchmarks" / "tiny" / "prepare.py"
+        good = script.read_text()
+        script.write_text(
+            "from pathlib import Path\n"
+            "def prepare(output_path):\n"
+            f"    Path({str(elsewhere / 'runs')!r}).open('a').write('x')\n"
+            "    raise RuntimeError('the source is gone')\n"
+        )
+        for _ in range(2):
+            assert main(["eval", "plan", "--benchmark", "tiny"]) == 76
+            assert "the source is gone" in capsys.readouterr().err
+        assert Path("runs").read_text() == "x"
+        (record,) = Path("results").glob("preparation_failed-*.json")
+        assert json.loads(record.read_text())["kind"] == "preparation_failed"
+        script.write_text(good)
+        assert main(["eval", "prepare", "--benchmark", "tiny"]) == 0
+        assert not record.exists()
+
+    def test_resolve_hides_secrets(self, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        arguments = ["env", "resolve", "--benchmark", "tiny", "policy_api_key=sk-very-secret", "++a.b=1"]
+        assert main(arguments) == 0
+        text = capsys.readouterr().out
+        assert "sk-very-secret" not in text
+        assert "tiny_agent:" in text
+        assert main([*arguments, "--json", "--model-type", "openai_model"]) == 0
+        resolved = json.loads(capsys.readouterr().out)
+        assert resolved["a"] == {"b": 1}
+        assert "policy_model" in resolved
+
+
+def _plan(capsys: pytest.CaptureFixture[str], options: list[str]) -> str:
+    assert main(["eval", "plan", "--benchmark", "tiny", *options]) == 0
+    return capsys.readouterr().out
+
+
+class TestProcess:
+    def gym(self, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(  # type: ignore[call-overload,no-any-return]
+            [sys.executable, "-m", "nemo_gym", *arguments], text=True, capture_output=True, check=False, **options
+        )
+
+    def test_exit_codes_reach_the_shell(self) -> None:
+        assert self.gym("--version").returncode == 0
+        failed = self.gym("list", "benchmarks", "no-such")
+        assert (failed.returncode, failed.stdout) == (2, "")
+
+    def test_a_reader_that_stops_reading_is_no_error(self) -> None:
+        reading, writing = os.pipe()
+        os.close(reading)
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "nemo_gym", "list", "benchmarks"],
+                stdout=writing,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+        finally:
+            os.close(writing)
+        assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_tables_are_aligned_and_numbers_stand_right() -> None:
+    assert format_table(["name", "n"], [["a", "10"], ["long", "2"]], title="T") == (
+        "T\nname   n\n----  --\na     10\nlong   2"
+    )
