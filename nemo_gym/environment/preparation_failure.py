@@ -4,8 +4,8 @@ A chain of jobs runs the same command again and again, each job going on where t
 preparation itself is what fails, every further job would fail the same way. So the command line leaves a record,
 ``preparation_failed-<benchmark>.json`` in the results directory, and looks for it first: while what was to be
 prepared is still the same, it stops at once with the same exit code. The record is void as soon as the prepare
-script, its arguments, the configuration or the network settings change, and it goes with the next preparation that
-succeeds; deleting the file clears it.
+script, its arguments, the configuration (but for the model) or the network settings change, and it goes with the next
+preparation that succeeds; deleting the file clears it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from nemo_gym.config.instances import POLICY_KEYS, POLICY_MODEL
 from nemo_gym.environment.benchmarks import BenchmarkConfig
 from nemo_gym.errors import ConfigError
 
@@ -31,6 +32,7 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _NETWORK_SETTINGS: Final = re.compile(
     r"NEMO_GYM_.*|PIP_.*|UV_.*|HF_.*|.*_PROXY|.*_CA_BUNDLE|SSL_CERT_.*", re.IGNORECASE
 )
+_NOT_DECISIVE: Final = frozenset({*POLICY_KEYS, POLICY_MODEL, "config_paths", "head_server", "verbose", "json"})
 _SOURCES: Final = ("*.py", "*.toml", "*.lock")
 _FIELDS: Final = ("kind", "module", "action", "reason", "fingerprint")
 
@@ -120,7 +122,6 @@ def check_stop_record(config: Mapping[str, Any], benchmark: BenchmarkConfig) -> 
     if not isinstance(record, dict) or not all(isinstance(record.get(key), str) for key in _FIELDS):
         raise ConfigError(f"{path} is no record of a failed preparation. Delete it.")
     if record["fingerprint"] != _fingerprint(config, benchmark):
-        path.unlink(missing_ok=True)
         return
     raise PreparationFailedError(
         record["module"],
@@ -136,8 +137,12 @@ def clear_stop_record(config: Mapping[str, Any], benchmark: BenchmarkConfig) -> 
 
 
 def _fingerprint(config: Mapping[str, Any], benchmark: BenchmarkConfig) -> str:
-    """A hash of all that decides how a preparation goes, as far as this process can see it."""
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
+    """A hash of all that decides how a preparation goes, as far as this process can see it.
+
+    The model has no part in it: preparing, planning and running fail alike.
+    """
+    decisive = {key: value for key, value in config.items() if key not in _NOT_DECISIVE}
+    digest = hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode())
     script = benchmark.script_file
     if script is not None:
         for path in sorted({path for pattern in _SOURCES for path in script.parent.glob(pattern)}):

@@ -84,7 +84,13 @@ def test_a_record_is_void_once_something_has_changed(
     else:
         monkeypatch.setenv("NEMO_GYM_DATA_MIRROR", "/mirror")
     check_stop_record(*resolved(made, **overrides))
-    assert not path.exists()
+
+
+def test_a_record_holds_for_every_command_whatever_the_model(made: MadeBenchmark) -> None:
+    write_stop_record(ERROR, *resolved(made))
+    model = {"policy_model": {"responses_api_models": {"m": {"entrypoint": "app.py"}}}, "policy_api_key": "k"}
+    with pytest.raises(PreparationFailedError):
+        check_stop_record(*resolved(made, **model))
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"kind": 1}'])
