@@ -269,6 +269,12 @@ class TestFailures:
         assert not served.running
         assert signal.getsignal(number) is before
 
+    def test_the_caller_has_its_logging_back_afterwards(self, served: Served) -> None:
+        logger = logging.getLogger("nemo_gym")
+        before = (list(logger.handlers), logger.propagate, logger.level)
+        assert run("-v") == 0
+        assert (logger.handlers, logger.propagate, logger.level) == before
+
 
 class TestStart:
     def test_it_serves_until_told_to_stop(
