@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from nemo_gym.cli.arguments import (
     read_selection,
 )
 from nemo_gym.cli.output import configure_logging, emit, emit_exactly, emit_json, note
-from nemo_gym.cli.planning import failure_recorded, prepare_and_collate
+from nemo_gym.cli.planning import prepare_and_collate
 from nemo_gym.errors import ConfigError
 
 _TASK_IDS_HELP = "only these tasks: a,b,c, or @FILE with one id a line"
@@ -29,14 +28,15 @@ def _prepare(arguments: argparse.Namespace) -> int:
         parse_prepare_config,
         prepare_datasets,
     )
+    from nemo_gym.environment.collated_files import plain_config
+    from nemo_gym.environment.preparation_failure import stop_recorded
 
     configure_logging(arguments.verbose)
     config = ConfigRequest.from_arguments(arguments).load_for_planning()
     datasets = datasets_to_prepare(config)
     if not datasets:
         raise ConfigError("The configuration has no data set to prepare: none of type benchmark or with a script.")
-    benchmarks = sum(dataset.is_benchmark for dataset in datasets)
-    with process_config(config), failure_recorded(config) if benchmarks == 1 else contextlib.nullcontext():
+    with process_config(config), stop_recorded(plain_config(config), datasets):
         prepare_datasets(datasets, parse_prepare_config(config))
     prepared = [{"name": dataset.name, "path": str(dataset.data_file)} for dataset in datasets]
     if arguments.json:

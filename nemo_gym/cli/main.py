@@ -112,7 +112,7 @@ def _run(argv: Sequence[str]) -> int:
         code = getattr(error, "stop_exit_code", None) or 0
         if not code:
             raise
-        note(f"gym: failed: {error}")
+        note("\n".join([f"gym: failed: {error}", *getattr(error, "__notes__", ())]))
         return code
 
 

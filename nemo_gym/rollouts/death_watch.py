@@ -83,7 +83,8 @@ class DeathWatch:
             if dead is None:
                 self._keeps_list = False
                 return
-            self._announce(dead)
+            if dead:
+                self._announce(dead)
 
     async def _pause(self) -> None:
         if self._hurry.is_set():
