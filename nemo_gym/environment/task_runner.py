@@ -53,11 +53,7 @@ class TaskRunner:
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], registry_server: BaseServerConfig) -> None:
         self._row_of_task = _first_row_of_each_task(rows)
-        self._registry = RegistryAddress(
-            host=registry_server.host,
-            port=registry_server.port,
-            token=getattr(registry_server, "token", None),
-        )
+        self._registry = _registry_address(registry_server)
         self._helper = RolloutCollectionHelper()
         self._ids_in_use: set[str] = set()
         self._ids_lock = threading.Lock()
@@ -144,6 +140,16 @@ class TaskRunner:
                 raise end
             outcomes.append(end)
         return outcomes
+
+
+def _registry_address(server: BaseServerConfig) -> RegistryAddress:
+    host, port = getattr(server, "host", None), getattr(server, "port", None)
+    if not isinstance(host, str) or not host or not isinstance(port, int) or not 0 < port < 65536:
+        raise ConfigError(
+            "registry_server must say where the registry answers, such as BaseServerConfig(host='127.0.0.1', "
+            f"port=11000) or what serve_benchmark yields; found {server!r:.200}."
+        )
+    return RegistryAddress(host, port, getattr(server, "token", None))
 
 
 def _check_num_repeats(num_repeats: int) -> None:

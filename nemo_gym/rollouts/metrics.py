@@ -24,8 +24,8 @@ class MeanReward:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval by the normal approximation."""
-        if self.standard_error is None:
+        """The 95 % interval by the normal approximation; None where all tasks agree, and nothing can be told."""
+        if not self.standard_error:
             return None
         half = Z_95 * self.standard_error
         return self.mean - half, self.mean + half

@@ -48,6 +48,11 @@ class TestMeanReward:
         # mean 1/2, s^2 = 1/2, SE = 1/2
         assert result.interval == pytest.approx((0.5 - Z_95 / 2, 0.5 + Z_95 / 2))
 
+    def test_rewards_that_are_all_alike_have_no_interval(self) -> None:
+        result = mean_reward({"a": [1.0], "b": [1.0], "c": [1.0]})
+        assert result is not None
+        assert (result.mean, result.standard_error, result.interval) == (1.0, 0.0, None)
+
     def test_where_there_is_none(self) -> None:
         assert mean_reward({}) is None
         assert mean_reward({"a": []}) is None

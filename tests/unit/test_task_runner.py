@@ -65,6 +65,15 @@ class TestRows:
         assert json.dumps(row) == before
 
 
+@pytest.mark.parametrize(
+    "server",
+    [None, {"host": "127.0.0.1", "port": 1}, BaseServerConfig(host="", port=1), BaseServerConfig(host="h", port=0)],
+)
+def test_a_registry_server_that_is_none(server: Any) -> None:
+    with pytest.raises(ConfigError, match="registry_server must say"):
+        TaskRunner([make_row("a")], registry_server=server)
+
+
 class TestRunTask:
     async def test_one_rollout(self) -> None:
         async with FakeGym() as gym, runner_for(gym) as runner:
@@ -283,6 +292,13 @@ class TestWaitUntilReady:
             await TaskRunner([], NO_ONE).wait_until_ready(timeout_s)
 
 
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polls and their answers come faster than in earnest, where a test waits for nothing to happen."""
+    monkeypatch.setattr("nemo_gym.rollouts.death_watch.POLL_INTERVAL_S", 0.05)
+    monkeypatch.setattr("nemo_gym.rollouts.collection.CAUSE_OF_BROKEN_CONNECTION_S", 0.2)
+
+
 class TestFailures:
     async def failure(self, gym: FakeGym, num_repeats: int = 1, within_s: float = 4) -> RolloutFailedError:
         async with asyncio.timeout(within_s), gym, runner_for(gym) as runner:
@@ -347,7 +363,7 @@ class TestFailures:
         assert error.results == [{"reward": 0}, None, {"reward": 2}]
         assert "1 of 3 repeats failed" in str(error)
 
-    async def test_a_broken_connection(self) -> None:
+    async def test_a_broken_connection(self, hurried: None) -> None:
         error = await self.failure(FakeGym(reset_connection))
         assert (error.server, error.status, error.failure_class) == ("agent", None, "connection_lost")
 
@@ -387,18 +403,20 @@ class TestFailures:
         error = await self.failure(FakeGym(late_news))
         assert (error.server, error.failure_class) == ("policy_model", "server_dead")
 
-    async def test_the_death_of_a_server_that_the_agent_does_not_need_is_none_of_its_business(self) -> None:
+    async def test_the_death_of_a_server_that_the_agent_does_not_need_is_none_of_its_business(
+        self, hurried: None
+    ) -> None:
         async def slow(gym: FakeGym, row: dict[str, Any], request: web.Request) -> web.StreamResponse:
-            await asyncio.sleep(1.2)
+            await asyncio.sleep(0.3)
             return web.json_response({"reward": 1})
 
         async with FakeGym(slow, dead=[{"name": "someone_else"}]) as gym, runner_for(gym) as runner:
             assert (await runner.run_task("a")).rewards == [1.0]
         assert gym.polls >= 2
 
-    async def test_a_registry_without_instances_is_not_polled_again(self) -> None:
+    async def test_a_registry_without_instances_is_not_polled_again(self, hurried: None) -> None:
         async def slow(gym: FakeGym, row: dict[str, Any], request: web.Request) -> web.StreamResponse:
-            await asyncio.sleep(1.3)
+            await asyncio.sleep(0.3)
             return web.json_response({"reward": 1})
 
         async with FakeGym(slow, has_instances=False) as gym, runner_for(gym) as runner:
@@ -419,8 +437,8 @@ class TestFailures:
             assert caught.value.failure_class == "registry_unreachable"
             await runner.aclose()
 
-    async def test_nobody_polls_when_no_call_is_open(self) -> None:
+    async def test_nobody_polls_when_no_call_is_open(self, hurried: None) -> None:
         async with FakeGym() as gym, runner_for(gym) as runner:
             await runner.run_task("a")
-            await asyncio.sleep(1.2)
+            await asyncio.sleep(0.3)
             assert gym.polls == 0
