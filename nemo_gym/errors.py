@@ -26,7 +26,18 @@ from typing import Any
 
 
 class NemoGymError(Exception):
-    """The root of every error this package raises on purpose."""
+    """The root of every error this package raises on purpose. Each travels between processes whole."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, dict(self.__dict__))
+
+
+def _rebuild(kind: type[NemoGymError], args: tuple[Any, ...], attributes: dict[str, Any]) -> NemoGymError:
+    """An error as it was pickled: keyword-only arguments rule out the call that pickle makes by itself."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 class ConfigError(NemoGymError):
