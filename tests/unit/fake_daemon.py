@@ -75,6 +75,7 @@ class Request(BaseHTTPRequestHandler):
 
 
 class _Server(ThreadingHTTPServer):
+    daemon_threads = False  # when it is closed, every request has been served to its end
     routes: dict[str, Route]
     seen: list[str]
 

@@ -72,9 +72,9 @@ class TestRemoveSession:
         """What a killed owner had under way may take its time."""
         engine = FakeEngine()
         add_session(engine, "one")
-        late = threading.Timer(0.1, add_session, (engine, "one"))
+        late = threading.Timer(0.05, add_session, (engine, "one"))
         late.start()
-        remove_session(engine, "one", settle_s=0.4)
+        remove_session(engine, "one", settle_s=0.25)
         late.join()
         assert left(engine) == set()
 
