@@ -107,6 +107,7 @@ class ImageLog:
         finally:
             for response in self._responses:
                 response.close()
+            self._responses.clear()  # each holds a pool of connections open
             self.close()
 
     def close(self) -> None:

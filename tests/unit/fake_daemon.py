@@ -43,6 +43,7 @@ class Request(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
+        self.send_header("Connection", "close")  # no idle connection keeps the daemon from ending
         self.end_headers()
         self.wfile.write(body)
 
@@ -50,6 +51,7 @@ class Request(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
+        self.send_header("Connection", "close")
         self.end_headers()
 
     def send_chunk(self, data: bytes) -> None:
