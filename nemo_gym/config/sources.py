@@ -122,20 +122,25 @@ def load_config_tree(config_paths: Sequence[str | Path], roots: Sequence[Path]) 
     in. A file pulled in several times stands once, at its highest place. A circle is a ``ConfigError``. The
     contents come without ``config_paths``.
     """
-    files: dict[Path, dict[str, Any]] = {}
     contents: dict[Path, dict[str, Any]] = {}
-    for path in config_paths:
-        _add(find_config_file(path, roots), roots, files, contents, chain=())
-    return list(files.items())
+    pulled_in: dict[Path, list[Path]] = {}
+    entries = [find_config_file(path, roots) for path in config_paths]
+    for file in entries:
+        _read_tree(file, roots, contents, pulled_in, chain=())
+    descending: dict[Path, None] = {}
+    for file in reversed(entries):
+        _rank(file, pulled_in, descending)
+    return [(file, contents[file]) for file in reversed(descending)]
 
 
-def _add(
+def _read_tree(
     file: Path,
     roots: Sequence[Path],
-    files: dict[Path, dict[str, Any]],
     contents: dict[Path, dict[str, Any]],
+    pulled_in: dict[Path, list[Path]],
     chain: tuple[Path, ...],
 ) -> None:
+    """Read ``file`` and all it pulls in, each file once."""
     if file in chain:
         circle = [*chain[chain.index(file) :], file]
         raise ConfigError(
@@ -143,13 +148,23 @@ def _add(
             + "\n".join(f"  {a}\n    config_paths -> {b}" for a, b in pairwise(circle))
             + "\nTake one of these entries out of its file's config_paths."
         )
-    if file not in contents:
-        contents[file] = load_yaml_file(file)
-    content = dict(contents[file])
-    for path in checked_config_paths(content.pop("config_paths", None), where=str(file)):
-        _add(find_config_file(path, roots, wanted_by=str(file)), roots, files, contents, (*chain, file))
-    files.pop(file, None)
-    files[file] = content
+    if file in contents:
+        return
+    content = contents[file] = load_yaml_file(file)
+    paths = checked_config_paths(content.pop("config_paths", None), where=str(file))
+    pulled_in[file] = [find_config_file(path, roots, wanted_by=str(file)) for path in paths]
+    for further in pulled_in[file]:
+        _read_tree(further, roots, contents, pulled_in, (*chain, file))
+
+
+def _rank(file: Path, pulled_in: dict[Path, list[Path]], descending: dict[Path, None]) -> None:
+    """Add ``file`` and what it pulls in, from high to low precedence: where a file comes first is its highest place,
+    and all it pulls in has come by then too."""
+    if file in descending:
+        return
+    descending[file] = None
+    for further in reversed(pulled_in[file]):
+        _rank(further, pulled_in, descending)
 
 
 def checked_config_paths(value: Any, where: str) -> list[str]:

@@ -124,16 +124,17 @@ def test_a_file_pulled_in_twice_counts_at_its_highest_place(write: Write, tmp_pa
 def test_many_includers_of_one_file_are_read_once(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for level in range(12):
+    levels = 60  # 2^60 ways lead to the last two
+    for level in range(levels):
         write(f"l{level}a.yaml", f"config_paths: [l{level + 1}a.yaml, l{level + 1}b.yaml]")
         write(f"l{level}b.yaml", f"config_paths: [l{level + 1}a.yaml, l{level + 1}b.yaml]")
-    write("l12a.yaml", "x: 1")
-    write("l12b.yaml", "y: 1")
+    write(f"l{levels}a.yaml", "x: 1")
+    write(f"l{levels}b.yaml", "y: 1")
     read: list[Path] = []
     load = sources.load_yaml_file
     monkeypatch.setattr(sources, "load_yaml_file", lambda path: read.append(path) or load(path))
     files = load_config_tree(["l0a.yaml"], [tmp_path])
-    assert len(read) == len(files) == 25
+    assert len(read) == len(files) == 2 * levels + 1
 
 
 def test_a_circle_is_named(write: Write, tmp_path: Path) -> None:
