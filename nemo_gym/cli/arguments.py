@@ -62,8 +62,8 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
     add_output_options(parser)
 
 
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """What says which model answers."""
+def add_model_options(parser: argparse.ArgumentParser, *, serves: bool = True) -> None:
+    """What says which model answers and, for a command that serves, where the registry does."""
     parser.add_argument(
         "--model-type",
         metavar="TYPE",
@@ -77,7 +77,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help="its key (policy_api_key): env:NAME reads an environment variable and @PATH a file, so that the key "
         "does not show in the list of processes",
     )
-    parser.add_argument("--registry-port", type=_port, metavar="PORT", help="the port of the registry server")
+    if serves:
+        parser.add_argument("--registry-port", type=_port, metavar="PORT", help="the port of the registry server")
 
 
 def refuse_leftovers(arguments: argparse.Namespace, leftovers: Sequence[str]) -> list[str]:

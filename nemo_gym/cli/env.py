@@ -77,24 +77,23 @@ def _session_as_json(session: RunningSession) -> dict[str, Any]:
 
 def _add_resolve_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
-    parser.add_argument("--model-type", metavar="TYPE", help="add this model server's config (`gym list models`)")
+    add_model_options(parser, serves=False)
 
 
 def _resolve(arguments: argparse.Namespace) -> int:
-    import yaml
-
     from nemo_gym.config.redaction import redact_config
-    from nemo_gym.config.resolve import load_config, to_plain
+    from nemo_gym.config.resolve import dump_config, to_plain
 
     configure_logging(arguments.verbose)
     request = ConfigRequest.from_arguments(arguments)
-    paths = request.planning_paths() if arguments.model_type is None else request.serving_paths()
-    config = load_config(paths, request.overrides, search_dirs=request.search_dirs, serving=False)
+    config = request.load_for_planning() if arguments.model_type is None else request.load_for_serving()
     shown = redact_config(to_plain(config))
     if arguments.json:
         emit_json(shown)
-    else:
-        emit_exactly(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=110))
+        return 0
+    # As comments: a file that pulls them in anew would not be what they gave once resolved.
+    paths = shown.pop("config_paths", [])
+    emit_exactly("".join(f"# from {path}\n" for path in paths) + dump_config(shown))
     return 0
 
 
@@ -110,5 +109,14 @@ COMMANDS = [
             f"{DEFAULT_REGISTRY_PORT}."
         ),
     ),
-    Command("resolve", "print the configuration as resolved, secrets hidden", _add_resolve_arguments, _resolve),
+    Command(
+        "resolve",
+        "print the configuration as resolved, secrets hidden",
+        _add_resolve_arguments,
+        _resolve,
+        description=(
+            "Print the configuration as resolved, secrets hidden: as YAML that reads back as the same configuration, "
+            "or as JSON.\nWithout --model-type it is what planning and preparing see; with it, what serving sees."
+        ),
+    ),
 ]

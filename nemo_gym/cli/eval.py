@@ -14,7 +14,7 @@ from nemo_gym.cli.arguments import (
     positive_int,
     read_selection,
 )
-from nemo_gym.cli.output import configure_logging, emit, emit_exactly, emit_json, note
+from nemo_gym.cli.output import configure_logging, emit, emit_exactly, emit_json, note, stdout_kept_for_data
 from nemo_gym.cli.planning import prepare_and_collate
 from nemo_gym.errors import ConfigError
 
@@ -36,7 +36,7 @@ def _prepare(arguments: argparse.Namespace) -> int:
     datasets = datasets_to_prepare(config)
     if not datasets:
         raise ConfigError("The configuration has no data set to prepare: none of type benchmark or with a script.")
-    with process_config(config), stop_recorded(plain_config(config), datasets):
+    with stdout_kept_for_data(), process_config(config), stop_recorded(plain_config(config), datasets):
         prepare_datasets(datasets, parse_prepare_config(config))
     prepared = [{"name": dataset.name, "path": str(dataset.data_file)} for dataset in datasets]
     if arguments.json:

@@ -19,6 +19,11 @@ class StdoutClosedError(Exception):
     """Whoever read our output has stopped reading, as ``head`` does."""
 
 
+def stdout_kept_for_data() -> contextlib.AbstractContextManager[Any]:
+    """What is printed meanwhile goes to stderr, also by the processes of prepare scripts."""
+    return contextlib.redirect_stdout(sys.stderr)
+
+
 def emit(text: str) -> None:
     """Write a text, and a newline, to stdout."""
     emit_exactly(text + "\n")

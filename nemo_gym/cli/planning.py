@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from nemo_gym.cli.output import stdout_kept_for_data
+
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
@@ -20,5 +22,9 @@ def prepare_and_collate(config: DictConfig, task_ids: Sequence[str] | None, *, k
 
     checked_selection(task_ids)
     plain = plain_config(config)
-    with stop_recorded(plain, [get_benchmark(plain)]), open_benchmark(config) as prepared:
+    with (
+        stdout_kept_for_data(),
+        stop_recorded(plain, [get_benchmark(plain)]),
+        open_benchmark(config) as prepared,
+    ):
         return collate_config(plain, task_ids=task_ids, keep_rows=keep_rows, prepared=prepared)

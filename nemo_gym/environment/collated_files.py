@@ -116,7 +116,7 @@ def plain_config(config: DictConfig | Mapping[str, Any]) -> dict[str, Any]:
 def read_task_ids(path: Path) -> list[str]:
     """The task ids in a text file, one a line; blank lines and what follows a leading ``#`` are passed over."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"Cannot read the task ids in {path}: {error}. Needed: a UTF-8 text file with one task id a line."

@@ -170,17 +170,6 @@ class TestPlanning:
         assert main(["eval", "prepare", "--benchmark", "tiny"]) == 0
         assert not record.exists()
 
-    def test_resolve_hides_secrets(self, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        arguments = ["env", "resolve", "--benchmark", "tiny", "policy_api_key=sk-very-secret", "++a.b=1"]
-        assert main(arguments) == 0
-        text = capsys.readouterr().out
-        assert "sk-very-secret" not in text
-        assert "tiny_agent:" in text
-        assert main([*arguments, "--json", "--model-type", "openai_model"]) == 0
-        resolved = json.loads(capsys.readouterr().out)
-        assert resolved["a"] == {"b": 1}
-        assert "policy_model" in resolved
-
 
 def _plan(capsys: pytest.CaptureFixture[str], options: list[str]) -> str:
     assert main(["eval", "plan", "--benchmark", "tiny", *options]) == 0
