@@ -59,18 +59,19 @@ class FakeEvents:
 class FakeLog:
     """A build or pull: yields its lines, then does ``finish``, unless it is closed meanwhile."""
 
-    def __init__(self, lines: Iterable[str], finish: Callable[[], None], hang: bool = False) -> None:
+    def __init__(
+        self, lines: Iterable[str], finish: Callable[[], None], hanging: threading.Event | None = None
+    ) -> None:
         self._lines = lines
         self._finish = finish
-        self._hang = hang
+        self._hanging = hanging
         self.closed = threading.Event()
-        self.begun = threading.Event()
 
     def __iter__(self) -> Iterator[str]:
-        self.begun.set()
         yield from self._lines
-        if self._hang and not self.closed.wait(10):
-            raise AssertionError("a build that hangs was never closed")
+        if self._hanging is not None:
+            self._hanging.set()
+            assert self.closed.wait(10), "a build that hangs was never closed"
         if self.closed.is_set():
             raise ImageError("given up")
         self._finish()
@@ -81,7 +82,9 @@ class FakeLog:
 
 @dataclass
 class FakeEngine:
-    """Scripts: ``fail_build`` and ``hang_build`` by tag prefix, ``errors`` by verb (each raised once, in order)."""
+    """Scripts: ``fail_build`` and ``hang_build`` by tag prefix (where both are, the failure comes when the other one
+    hangs), ``errors`` by verb (each raised once, in order).
+    """
 
     endpoint: Endpoint = LOCAL
     images: dict[str, str] = field(default_factory=dict)
@@ -92,6 +95,7 @@ class FakeEngine:
     errors: dict[str, list[Exception]] = field(default_factory=dict)
     fail_build: str = "\0"
     hang_build: str = "\0"
+    hanging: threading.Event = field(default_factory=threading.Event)
     calls: Counter[str] = field(default_factory=Counter)
     specs: list[ContainerSpec] = field(default_factory=list)
     builds: list[dict[str, Any]] = field(default_factory=list)
@@ -125,10 +129,12 @@ class FakeEngine:
 
         def finish() -> None:
             if tag.startswith(self.fail_build):
+                assert self.hang_build == "\0" or self.hanging.wait(10)
                 raise ImageError(f"building {tag} failed", log_tail="the end of the log")
             self.images[tag] = f"sha256:{next(self._ids):012x}{0:052x}"
 
-        log = FakeLog(["Step 1\n", "\n"], finish, hang=tag.startswith(self.hang_build))
+        hanging = self.hanging if tag.startswith(self.hang_build) else None
+        log = FakeLog(["Step 1\n", "\n"], finish, hanging)
         self.logs[tag] = log
         return log
 
