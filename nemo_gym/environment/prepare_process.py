@@ -217,6 +217,9 @@ def _wait(process: subprocess.Popen[bytes], line: bytes, timeout_s: float | None
                 process.stdin.write(line)
                 process.stdin.flush()
         process.wait()
+        # What it has started and left running. A number is not given out again while a group bears it, and in the
+        # moment since the wait the system does not come round to one that is free.
+        _kill(process)
     finally:
         timer.cancel()
     if not late.is_set():
@@ -228,7 +231,7 @@ def _wait(process: subprocess.Popen[bytes], line: bytes, timeout_s: float | None
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End the process with all it has started. Until it is waited for, its number belongs to nobody else."""
+    """End the process, and all that it has started in its session."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 

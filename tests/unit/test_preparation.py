@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import multiprocessing
 import os
@@ -52,28 +51,6 @@ def datasets(*made: MadeBenchmark, **overrides: Any) -> list[BenchmarkConfig]:
 
 def prepare(*made: MadeBenchmark, **settings: Any) -> None:
     prepare_datasets(datasets(*made), PrepareBenchmarkConfig(**settings))
-
-
-def test_signatures_are_those_promised() -> None:
-    parameters = {
-        "_install_prepare_dependencies": ["benchmark_config"],
-        "_multiprocess_benchmark_prepare_fn": ["args"],
-        "_prepare_environment": ["benchmark_config", "venv_root"],
-        "_prepare_json_default": ["value"],
-        "_run_isolated_prepare": ["python", "module", "action", "expected", "args", "config"],
-        "datasets_to_prepare": ["global_config_dict"],
-        "gym_relative_path": ["path"],
-        "plan_for_config": ["global_config_dict", "prepare_config", "task_ids"],
-        "prepare_datasets": ["datasets", "prepare_benchmark_config"],
-    }
-    for name, expected in parameters.items():
-        assert list(inspect.signature(getattr(preparation, name)).parameters) == expected
-    assert preparation.logger.name == "nemo_gym.environment.benchmark_preparation"
-    assert list(inspect.signature(PreparationFailedError).parameters) == ["module", "action", "reason"]
-    config = PrepareBenchmarkConfig()
-    assert (config.num_prepare_benchmark_processes, config.prepare_script_args) == (1, {})
-    assert config.use_cached_prepared_benchmarks is False
-    assert config.uv_venv_dir.name == "venvs"
 
 
 def test_the_failure_pickles_and_says_what_where_and_why() -> None:
@@ -203,6 +180,26 @@ def test_everything_is_validated_before_anything_runs(root: Path, script: str | 
     with pytest.raises(ConfigError, match=r"(?s)Nothing was prepared.*broken: .*" + message):
         prepare(fine, broken)
     assert not fine.data_file.exists()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ({"usr": "{question}"}, "unknown key 'usr'. It takes 'user' and 'system'. Did you mean 'user'?"),
+        ({"user": "{question"}, "expected '}' before end of string"),
+        (None, "its prompt_config .*gone.yaml does not exist"),
+    ],
+)
+def test_a_prompt_that_cannot_be_used_is_told_before_anything_runs(
+    root: Path, prompt: dict[str, str] | None, message: str
+) -> None:
+    more = {"prompt": prompt} if prompt is not None else {"prompt_config": "gone.yaml"}
+    made = make_benchmark(root, rows=GOOD, **more)
+    with pytest.raises(ConfigError, match=r"(?s)Nothing was prepared.*demo: .*" + message):
+        prepare(made)
+    with pytest.raises(ConfigError, match=message):
+        plan_benchmark("demo")
+    assert not made.data_file.exists()
 
 
 def test_a_benchmark_without_a_script_needs_its_data(root: Path) -> None:
@@ -339,6 +336,26 @@ def test_what_a_script_started_ends_with_it_at_the_time_limit(root: Path, tmp_pa
     )
     with pytest.raises(PreparationFailedError, match="did not end within"):
         prepare(made, prepare_timeout_s=1.5)
+    wait_until_gone(int(pid_file.read_text()))
+
+
+def test_what_a_script_leaves_running_ends_when_it_has_written_its_rows(root: Path, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    made = make_benchmark(
+        root,
+        script=f"""
+            import subprocess
+
+            def prepare(output_path):
+                process = subprocess.Popen(["sleep", "60"])
+                with open({str(pid_file)!r}, "w") as file:
+                    file.write(str(process.pid))
+                output_path.write_text('{{"responses_create_params": {{"input": "x"}}}}')
+                return output_path
+        """,
+    )
+    prepare(made)
+    assert made.data_file.is_file()
     wait_until_gone(int(pid_file.read_text()))
 
 
