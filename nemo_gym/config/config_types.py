@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from nemo_gym.config.instances import (
     DOMAINS,
@@ -49,20 +50,27 @@ class BaseNeMoGymCLIConfig(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
+def _text_of_path(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+_PathText = Annotated[str, BeforeValidator(_text_of_path)]
+
+
 class DatasetConfig(BaseModel):
     """One entry of a server's ``datasets``; keys beyond these are kept as they are.
 
     ``type: benchmark`` marks what a benchmark runs. ``jsonl_fpath`` is where its prepare script writes,
-    ``prompt_config`` the template for rows that come without a finished input.
+    ``prompt_config`` the template for rows that come without a finished input. A ``Path`` is kept as its text.
     """
 
     model_config = ConfigDict(extra="allow")
 
     name: str
     type: str
-    jsonl_fpath: str
-    prepare_script: str | None = None
-    prompt_config: str | None = None
+    jsonl_fpath: _PathText
+    prepare_script: _PathText | None = None
+    prompt_config: _PathText | None = None
     num_repeats: int = Field(default=1, ge=1)
     prepare_dependencies: list[str] = Field(default_factory=list)
 

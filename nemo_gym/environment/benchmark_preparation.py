@@ -39,7 +39,7 @@ from nemo_gym.environment.benchmarks import (
     gym_relative_path,
     validation_message,
 )
-from nemo_gym.environment.collated_files import collate_config, plain_config, plan_of
+from nemo_gym.environment.collated_files import collate_config, load_prompt, plain_config, plan_of
 from nemo_gym.environment.data_lock import clear_leftovers, exclusive, lock_file, open_data_file
 from nemo_gym.environment.downloads import cache_dir
 from nemo_gym.environment.preparation_failure import PreparationFailedError
@@ -246,12 +246,17 @@ def _refuse_faults(datasets: Sequence[BenchmarkConfig], prepare_config: PrepareB
 
 def _faults(dataset: BenchmarkConfig, args: Mapping[str, Any]) -> list[str]:
     """What keeps the data set from being prepared, as far as that can be told without running anything."""
+    faults = []
+    try:
+        load_prompt(dataset)
+    except ConfigError as error:
+        faults = [str(error)]
     script = dataset.script_file
-    if script is None:
-        if dataset.data_file.is_file():
-            return []
-        return [f"there is no {dataset.data_file}, and the data set has no prepare_script that would write it."]
-    return find_faults(script, args)
+    if script is not None:
+        return faults + find_faults(script, args)
+    if not dataset.data_file.is_file():
+        faults.append(f"there is no {dataset.data_file}, and the data set has no prepare_script that would write it.")
+    return faults
 
 
 def _shared_outputs(datasets: Sequence[BenchmarkConfig]) -> list[str]:

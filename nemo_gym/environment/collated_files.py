@@ -164,7 +164,7 @@ def _row_source(plain: Mapping[str, Any], benchmark: BenchmarkConfig) -> RowSour
         agent_name=benchmark.agent_name,
         where=str(benchmark.data_file),
         num_repeats=benchmark.num_repeats,
-        prompt=_prompt(benchmark),
+        prompt=load_prompt(benchmark),
         default_params=_checked_params(benchmark.dataset.extras().get(PARAMS), f"{entry}: {PARAMS}"),
         forced_params=_checked_params(plain.get(PARAMS), PARAMS),
         agents=frozenset(agents),
@@ -179,7 +179,8 @@ def _checked_params(value: Any, where: str) -> Mapping[str, Any]:
     return value
 
 
-def _prompt(benchmark: BenchmarkConfig) -> PromptTemplate | None:
+def load_prompt(benchmark: BenchmarkConfig) -> PromptTemplate | None:
+    """The template that finishes the data set's rows, if it has one; a ``ConfigError`` when it cannot be used."""
     path = benchmark.prompt_file
     if path is None:
         return None

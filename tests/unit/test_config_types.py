@@ -3,6 +3,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,6 +61,18 @@ def test_dataset_config_keeps_what_it_does_not_know() -> None:
     assert dataset.model_extra == {"license": "MIT"}
     with pytest.raises(ValidationError):
         DatasetConfig.model_validate({**entry, "num_repeats": 0})
+
+
+def test_paths_of_a_dataset_may_be_path_objects() -> None:
+    paths = {key: Path("b", key) for key in ("jsonl_fpath", "prepare_script", "prompt_config")}
+    dataset = DatasetConfig.model_validate({"name": "x", "type": "benchmark", **paths})
+    assert (dataset.jsonl_fpath, dataset.prepare_script, dataset.prompt_config) == (
+        "b/jsonl_fpath",
+        "b/prepare_script",
+        "b/prompt_config",
+    )
+    with pytest.raises(ValidationError):
+        DatasetConfig.model_validate({"name": "x", "type": "benchmark", "jsonl_fpath": 5})
 
 
 def test_instances_come_in_the_order_of_declaration() -> None:
