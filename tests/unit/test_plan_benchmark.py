@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import json
 import logging
 import os
@@ -22,7 +20,7 @@ import nemo_gym.environment as environment
 from nemo_gym.config import ConfigError
 from nemo_gym.config.process_config import get_process_config, process_config
 from nemo_gym.config.resolve import load_config
-from nemo_gym.environment import EvalPlan, PlannedBenchmark, TaskResult, in_process, plan_benchmark
+from nemo_gym.environment import EvalPlan, PlannedBenchmark, in_process, plan_benchmark
 from nemo_gym.environment.benchmark_preparation import (
     PreparationFailedError,
     parse_prepare_config,
@@ -83,19 +81,6 @@ def test_the_package_exports_six_names_and_import_does_nothing() -> None:
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_signatures_and_fields_are_those_promised() -> None:
-    assert str(inspect.signature(plan_benchmark)) == (
-        "(benchmark: 'str', task_ids: 'Sequence[str] | None' = None, overrides: 'Mapping[str, Any] | None' = None, "
-        "work_dir: 'Path | None' = None) -> 'PlannedBenchmark'"
-    )
-    assert [field.name for field in dataclasses.fields(PlannedBenchmark)] == ["plan", "rows"]
-    assert [field.name for field in dataclasses.fields(TaskResult)] == ["task_id", "rewards", "results"]
-    assert list(inspect.signature(in_process._benchmark_config).parameters) == ["config_path", "overrides"]
-    assert list(inspect.signature(in_process._checked_overrides).parameters) == ["overrides"]
-    assert list(inspect.signature(in_process._collated_rows).parameters) == ["global_config_dict", "output_dir"]
-    assert list(inspect.signature(in_process._refuse_dotted_keys).parameters) == ["node"]
 
 
 def test_plan_and_rows_of_a_prepared_benchmark(demo: MadeBenchmark) -> None:
