@@ -31,7 +31,6 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 ROLLOUT_PREFIX = "/ng-rollout/{rollout_id}"
 JSON_HEADERS = {"Content-Type": "application/json"}
-_OPEN_ROUTES = frozenset({"/", "/ready"})
 
 
 class ServerSettings(BaseModel):
@@ -193,7 +192,7 @@ class Server:
         try:
             if rollout_id is not None and not is_rollout_id(rollout_id):
                 raise InvalidRequestError.of_field("rollout_id", f"{rollout_id!r} is no rollout id")
-            if self.bootstrap.token is not None and request.path not in _OPEN_ROUTES:
+            if self.bootstrap.token is not None:
                 self._check_token(request, self.bootstrap.token)
             return await handler(request)
         except asyncio.CancelledError:
@@ -273,7 +272,11 @@ class BodyParser:
 
 def parameter_types(function: Callable[..., Any]) -> dict[str, Any]:
     """The annotated parameters of a bound method, in order."""
-    hints = get_type_hints(function, include_extras=True)
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        name = getattr(function, "__qualname__", "a method")
+        raise ConfigError(f"the annotations of {name} need names of its module's top level: {error}") from None
     return {name: hints.get(name, Any) for name in inspect.signature(function).parameters}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
 import aiohttp
@@ -18,6 +19,7 @@ BODY_TAIL_CHARS = 2000
 # request is never written to a connection that its server is just closing, so a POST needs no blind retry.
 KEEP_ALIVE_S = 4.0
 CONNECT_TIMEOUT_S = 30.0
+_LARGE_BODY_BYTES = 2**20
 
 Cookies = MutableMapping[str, str]
 
@@ -32,6 +34,11 @@ def open_client_session(**kwargs: Any) -> aiohttp.ClientSession:
     )
 
 
+def payload_of(body: bytes | None) -> bytes | BytesIO | None:
+    """A request body as aiohttp wants it: large ones as a stream, so that writing one does not hold up the others."""
+    return body if body is None or len(body) <= _LARGE_BODY_BYTES else BytesIO(body)
+
+
 class DownstreamError(Exception):
     """Another server did not do what was asked of it: ``status`` is its answer's, None when there was none."""
 
@@ -40,7 +47,7 @@ class DownstreamError(Exception):
         self.status = status
         self.body_tail = detail[-BODY_TAIL_CHARS:]
         self.timed_out = timed_out
-        said = f"answered HTTP {status} to POST {path}" if status is not None else f"did not answer POST {path}"
+        said = f"answered HTTP {status} to {path}" if status is not None else f"did not answer {path}"
         super().__init__(f"server {server} {said}: {self.body_tail}")
 
     @property
@@ -131,8 +138,17 @@ class ServerClient:
         self._knows_rollouts[url] = True
         return reply
 
+    async def get(self, server: str, url: str, path: str) -> Reply:
+        """GET ``path``."""
+        return await self._send("GET", server, url, path, path, None, None)
+
     async def _post(
         self, server: str, url: str, path: str, full_path: str, body: bytes, cookies: Cookies | None
+    ) -> Reply:
+        return await self._send("POST", server, url, path, full_path, body, cookies)
+
+    async def _send(
+        self, method: str, server: str, url: str, path: str, full_path: str, body: bytes | None, cookies: Cookies | None
     ) -> Reply:
         if self._session is None:
             self._session = open_client_session()
@@ -140,7 +156,8 @@ class ServerClient:
         if cookies:
             headers = {**headers, "Cookie": "; ".join(f"{k}={v}" for k, v in cookies.items())}
         try:
-            async with self._session.post(url + full_path, data=body, headers=headers) as response:
+            data = payload_of(body)
+            async with self._session.request(method, url + full_path, data=data, headers=headers) as response:
                 answer = await response.read()
                 if cookies is not None:
                     _take_cookies(response, cookies)

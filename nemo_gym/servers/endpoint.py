@@ -16,7 +16,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from nemo_gym.servers.base import READY, Readiness, RequestError
-from nemo_gym.servers.client import KEEP_ALIVE_S
+from nemo_gym.servers.client import KEEP_ALIVE_S, payload_of
 from nemo_gym.servers.logs import logger
 from nemo_gym.servers.messages import JsonDict, error_message_in
 
@@ -95,6 +95,9 @@ class Endpoint:
         if self._reached:
             return READY
         address = f"{self.base_url}/models"
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            return self._failed("policy_base_url", "it is no http:// or https:// address")
         timeout = aiohttp.ClientTimeout(total=PROBE_DEADLINE_S)
         try:
             async with self._client().get(address, headers=self._headers, timeout=timeout) as response:
@@ -102,7 +105,7 @@ class Endpoint:
         except aiohttp.InvalidURL:
             return self._failed("policy_base_url", "it is no http:// or https:// address")
         except aiohttp.ClientConnectorDNSError:
-            return self._failed("policy_base_url", f"the name {urlsplit(address).hostname} cannot be resolved")
+            return self._failed("policy_base_url", f"the name {parts.hostname} cannot be resolved")
         except TimeoutError:
             return self._waiting(f"no answer to GET {address} within {PROBE_DEADLINE_S:.0f} s")
         except (aiohttp.ClientError, OSError) as error:
@@ -161,7 +164,7 @@ class Endpoint:
         try:
             async with (
                 self._slots or nullcontext(),
-                self._client().post(address, data=body, headers=self._headers) as response,
+                self._client().post(address, data=payload_of(body), headers=self._headers) as response,
             ):
                 answer = await response.read()
                 status, retry_after = response.status, response.headers.get("Retry-After")

@@ -28,7 +28,10 @@ BOOTSTRAP_VERSION = 1
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """What a server is told at start, once, on stdin: who it is and the configuration that it may see."""
+    """What a server is told at start, once, on stdin: who it is and the configuration that it may see.
+
+    For the registry, ``awaited`` names the servers it waits for, and ``inside`` the URLs of those that only it reaches.
+    """
 
     session_id: str
     server_name: str
@@ -36,6 +39,7 @@ class Bootstrap:
     session_secret: str = field(repr=False)
     token: str | None = field(default=None, repr=False)
     awaited: tuple[str, ...] = ()
+    inside: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_line(cls, line: bytes) -> Bootstrap:
@@ -63,6 +67,7 @@ class Bootstrap:
             session_secret=str(data["session_secret"]),
             token=data.get("token"),
             awaited=tuple(data.get("awaited") or ()),
+            inside=dict(data.get("inside") or {}),
         )
 
 

@@ -30,6 +30,7 @@ class Registry(Server):
         return [
             Route("GET", "/global_config_dict_yaml", self._global_config),
             Route("GET", "/server_instances", self._server_instances),
+            Route("GET", "/inside/{name}/{path:(ready)?}", self._ask_inside),
         ]
 
     def on_input(self, line: bytes) -> None:
@@ -80,3 +81,12 @@ class Registry(Server):
 
     async def _server_instances(self, request: web.Request) -> web.StreamResponse:
         return json_response(list(self._instances.values()))
+
+    async def _ask_inside(self, request: web.Request) -> web.StreamResponse:
+        """What a server on the internal network answers: it publishes no port, so its readiness is asked for here."""
+        name = request.match_info["name"]
+        url = self.bootstrap.inside.get(name)
+        if url is None:
+            raise RequestError(404, "not_found", f"no server {name!r} stands on this session's internal network alone")
+        reply = await self.client.get(name, url, f"/{request.match_info['path']}")
+        return web.Response(status=reply.status, body=reply.body, content_type="application/json")

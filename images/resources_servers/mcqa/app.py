@@ -134,12 +134,19 @@ def _boxed_contents(text: str) -> list[str]:
     r"""What stands in each ``\boxed{...}``, nested braces included."""
     found = []
     for start in re.finditer(r"\\f?boxed\s*\{", text):
-        depth, position = 1, start.end()
-        while position < len(text) and depth:
-            depth += {"{": 1, "}": -1}.get(text[position], 0)
-            position += 1
-        found.append(text[start.end() : position - 1 if depth == 0 else position])
+        content = text[start.end() : start.end() + _LONGEST_PLACE]
+        depth = 1
+        for brace in re.finditer(r"[{}]", content):
+            depth += 1 if brace[0] == "{" else -1
+            if depth == 0:
+                content = content[: brace.start()]
+                break
+        found.append(content)
     return found
+
+
+# Characters that are read for one answer. Without a bound, a text of a thousand openings is read a thousand times.
+_LONGEST_PLACE = 2000
 
 
 # What may stand around an answer: Markdown, quotes, brackets, LaTeX.
@@ -152,7 +159,7 @@ _LONE = re.compile(rf"{_LETTER}\Z")
 # line, or on the next one that is not empty, is the answer's place.
 _STATED = re.compile(
     r"""
-    (?: \b(?:answer|choice|option|solution) [\ ]* (?:letter|choice|option)? ["'*_`)\]]* \s*
+    (?: (?<![A-Za-z])(?:answer|choice|option|solution) [\ ]* (?:letter|choice|option)? ["'*_`)\]]* \s*
         (?: \b(?:is|was|would\ be|should\ be|must\ be|will\ be) \b \s* [:*_]* | [:：=>]+ | -+>? | [–—→] )
       | ^ [\W_]* (?:(?:final|correct|my|the)\ +)* answer [*_`]*
         (?= [\ \t]*\n | [\ \t]+ ["'(\[*_`]* [A-Z0-9] \b ["')\]*_`.]* \s* $ )
@@ -194,7 +201,7 @@ _ANOTHER = re.compile(
 def _find_stated(text: str, options: Options, regex: str | None) -> str | None:
     found: list[tuple[int, str]] = []
     for match in _STATED.finditer(text):
-        place = text[match.end() :].lstrip().split("\n", 1)[0]
+        place = text[match.end() : match.end() + _LONGEST_PLACE].lstrip().split("\n", 1)[0]
         letter = _choice_in(place, options)
         if letter is not None:
             found.append((match.end(), letter))

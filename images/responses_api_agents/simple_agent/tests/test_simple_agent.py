@@ -1,0 +1,333 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+from pydantic import BaseModel
+
+from images.responses_api_agents.simple_agent.app import SimpleAgent
+from images.responses_api_models.openai_model.app import OpenAIModel
+from nemo_gym.servers.logs import current_rollout_id
+from nemo_gym.servers.messages import RunRequest, VerifyRequest
+from nemo_gym.servers.resources import ResourcesServer, Session, tool
+from nemo_gym.servers.testing import Running, serving, serving_app
+
+Output = list[dict[str, Any]]
+Answer = Output | Callable[[], web.StreamResponse]
+
+
+class Amount(BaseModel):
+    by: int
+
+
+class Picky(VerifyRequest):
+    expected: int
+
+
+class Counting(ResourcesServer):
+    """Counts in the session; the reward is what it counted."""
+
+    rollouts: list[str | None]
+
+    async def seed_session(self, row: RunRequest, session: Session) -> None:
+        session.state.update(count=0, order=[])
+
+    @tool
+    async def add(self, amount: Amount, session: Session) -> dict[str, int]:
+        await asyncio.sleep(0.02 / amount.by)
+        session.state["count"] += amount.by
+        session.state["order"].append(amount.by)
+        return {"count": session.state["count"]}
+
+    @tool
+    async def fail(self) -> None:
+        raise LookupError("nothing here")
+
+    async def verify(self, row: VerifyRequest, session: Session) -> dict[str, Any]:
+        rollout = current_rollout_id.get()
+        return {"reward": session.state["count"], "order": session.state["order"], "rollout": rollout}
+
+
+class Scripted:
+    """A Responses API endpoint that gives one output after the other, and keeps what it was asked."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.asked: list[dict[str, Any]] = []
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        app.router.add_post("/v1/responses", self.answer)
+        return app
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(await request.json())
+        answer = self.answers[min(len(self.asked), len(self.answers)) - 1]
+        if callable(answer):
+            return answer()
+        usage = {"input_tokens": 10, "output_tokens": 1, "output_tokens_details": {"reasoning_tokens": 1}}
+        return web.json_response({"id": f"r{len(self.asked)}", "output": answer, "usage": usage})
+
+
+def says(text: str) -> dict[str, Any]:
+    return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+
+
+def calls(name: str, arguments: str, call_id: str = "c") -> dict[str, Any]:
+    return {"type": "function_call", "name": name, "arguments": arguments, "call_id": call_id}
+
+
+def outputs_in(request: dict[str, Any]) -> list[Any]:
+    return [item["output"] for item in request["input"] if item.get("type") == "function_call_output"]
+
+
+@asynccontextmanager
+async def chain(
+    endpoint: Scripted, resources: type[ResourcesServer] = Counting, **settings: Any
+) -> AsyncIterator[Running[SimpleAgent]]:
+    """An agent before a resources server and a model server before an endpoint, all with real sockets."""
+    quick = {"retry": {"attempts": 2, "first_wait_s": 0.01}}
+    async with (
+        serving_app(endpoint.app()) as url,
+        serving(OpenAIModel, {"openai_base_url": f"{url}/v1", "openai_model": "m", **quick}, name="model") as model,
+        serving(resources, name="counting") as counting,
+    ):
+        refs = {
+            "model_server": {"type": "responses_api_models", "name": "model"},
+            "resources_server": {"type": "resources_servers", "name": "counting"},
+        }
+        config = {**model.entry(), **counting.entry()}
+        async with serving(SimpleAgent, {**refs, **settings}, name="agent", config=config) as agent:
+            yield agent
+
+
+def row(value: Any = "count", **params: Any) -> dict[str, Any]:
+    return {"responses_create_params": {"input": value, **params}, "_ng_task_index": 3, "extra": [1]}
+
+
+class TestRun:
+    async def test_the_reply_is_the_verifiers(self) -> None:
+        endpoint = Scripted([says("done")])
+        async with chain(endpoint) as agent:
+            reply = await agent.post("/run", row(temperature=0.5))
+        body = reply.json()
+        assert reply.status == 200
+        assert (body["reward"], body["extra"], body["_ng_task_index"]) == (0, [1], 3)
+        assert body["response"]["output"][0]["content"][0]["text"] == "done"
+        assert endpoint.asked == [{"input": "count", "temperature": 0.5, "model": "m"}]
+
+    async def test_tools_are_called_step_by_step_in_one_session(self) -> None:
+        thought = {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "e"}
+        endpoint = Scripted(
+            [thought, calls("add", '{"by": 1}', "a"), calls("add", '{"by": 2}', "b")],
+            [calls("add", '{"by": 4}', "c")],
+            [says("done")],
+        )
+        async with chain(endpoint) as agent:
+            body = (await agent.post("/run", row())).json()
+        assert body["reward"] == 7
+        assert body["order"] == [1, 2, 4]
+        second, third = endpoint.asked[1]["input"], endpoint.asked[2]["input"]
+        assert second[0] == {"role": "user", "content": "count"}
+        assert second[1] == thought
+        kinds = ["reasoning", "function_call", "function_call", "function_call_output", "function_call_output"]
+        assert [item["type"] for item in second[1:]] == kinds
+        assert [item["call_id"] for item in second[2:]] == ["a", "b", "a", "b"]
+        assert outputs_in(endpoint.asked[2]) == ['{"count":1}', '{"count":3}', '{"count":7}']
+        assert third[: len(second)] == second
+        response = body["response"]
+        kinds += ["function_call", "function_call_output", "message"]
+        assert [item["type"] for item in response["output"]] == kinds
+        assert (response["usage"]["input_tokens"], response["usage"]["total_tokens"]) == (30, 33)
+        assert response["usage"]["output_tokens_details"]["reasoning_tokens"] == 3
+        assert response["id"] == "r3"
+
+    async def test_the_calls_of_a_step_may_run_at_the_same_time(self) -> None:
+        endpoint = Scripted([calls("add", '{"by": 1}', "a"), calls("add", '{"by": 4}', "b")], [says("done")])
+        async with chain(endpoint, concurrent_tool_calls=True) as agent:
+            body = (await agent.post("/run", row())).json()
+        assert body["order"] == [4, 1]
+        assert outputs_in(endpoint.asked[1]) == ['{"count":5}', '{"count":4}']
+
+    async def test_what_goes_wrong_with_a_tool_is_the_models_to_read(self) -> None:
+        endpoint = Scripted(
+            [
+                calls("add", '{"by": ', "a"),
+                calls("add", "[1]", "b"),
+                calls("add", '{"by": "x"}', "c"),
+                calls("fail", "{}", "d"),
+                calls("nothing", "{}", "e"),
+                calls("verify", "{}", "f"),
+                calls("../verify", "{}", "g"),
+                calls("add", "", "h"),
+            ],
+            [says("sorry")],
+        )
+        async with chain(endpoint) as agent:
+            body = (await agent.post("/run", row())).json()
+        malformed, no_object, invalid, raised, missing, reserved, path, empty = outputs_in(endpoint.asked[1])
+        assert "no JSON" in malformed
+        assert "no JSON object" in no_object
+        assert '"loc":["body","by"]' in invalid
+        assert "LookupError" in raised
+        assert "no route POST" in missing
+        assert "no tool" in reserved
+        assert "no name of a tool" in path
+        assert "no JSON" in empty
+        assert body["reward"] == 0
+
+    async def test_the_last_steps_calls_are_carried_out_and_not_answered(self) -> None:
+        endpoint = Scripted([calls("add", '{"by": 1}')])
+        async with chain(endpoint, max_steps=3) as agent:
+            body = (await agent.post("/run", row())).json()
+        assert len(endpoint.asked) == 3
+        assert body["reward"] == 3
+        assert body["response"]["output"][-1]["type"] == "function_call_output"
+
+    async def test_the_calls_of_an_answer_that_was_cut_off_are_not_made(self) -> None:
+        cut = {"output": [calls("add", '{"by": 1')], "status": "incomplete"}
+        endpoint = Scripted(lambda: web.json_response(cut))
+        async with chain(endpoint) as agent:
+            body = (await agent.post("/run", row())).json()
+        assert len(endpoint.asked) == 1
+        assert body["response"]["status"] == "incomplete"
+
+    async def test_input_items_go_out_as_they_came(self) -> None:
+        items = [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "input_text", "text": "q"}]}]
+        endpoint = Scripted([calls("add", '{"by": 1}')], [says("x")])
+        async with chain(endpoint) as agent:
+            await agent.post("/run", row(items))
+        assert endpoint.asked[0]["input"] == items
+        assert endpoint.asked[1]["input"][:2] == items
+
+    @pytest.mark.parametrize("prefix", ["", "/ng-rollout/r-1"])
+    async def test_every_server_learns_the_rollout(self, prefix: str) -> None:
+        async with chain(Scripted([says("x")])) as agent:
+            body = (await agent.post(f"{prefix}/run", {**row(), "_ng_rollout_id": "r-1"})).json()
+        assert body["rollout"] == "r-1"
+
+    async def test_rollouts_at_the_same_time_keep_their_sessions_apart(self) -> None:
+        endpoint = Scripted([calls("add", '{"by": 1}')])
+        async with chain(endpoint, max_steps=2) as agent:
+            replies = await asyncio.gather(*(agent.post("/run", row()) for _ in range(20)))
+        assert [reply.json()["reward"] for reply in replies] == [2] * 20
+
+
+class TestResponses:
+    async def test_the_loop_runs_without_seeding_and_verifying_and_gives_the_sessions_cookie(self) -> None:
+        endpoint = Scripted([calls("add", '{"by": 1}')], [says("x")])
+
+        class Unseeded(Counting):
+            @tool
+            async def add(self, amount: Amount, session: Session) -> dict[str, int]:
+                session.state["count"] = session.state.get("count", 0) + amount.by
+                return {"count": session.state["count"]}
+
+        async with chain(endpoint, Unseeded) as agent:
+            first = await agent.post("/v1/responses", {"input": "q"})
+            endpoint.asked.clear()
+            await agent.post("/v1/responses", {"input": "q"})
+        assert first.json()["output"][-1]["content"][0]["text"] == "x"
+        assert "ng_session_counting=" in first.headers["Set-Cookie"]
+        assert outputs_in(endpoint.asked[1]) == ['{"count":2}']
+
+    async def test_metrics_are_the_resources_servers(self) -> None:
+        async with chain(Scripted([says("x")])) as agent:
+            reply = await agent.post("/aggregate_metrics", {"verify_responses": [{"reward": 1}, {"reward": 0}]})
+        assert reply.json()["key_metrics"] == {"mean/reward": 0.5}
+
+
+class TestFailures:
+    async def test_a_row_without_input_is_refused_by_name(self) -> None:
+        async with chain(Scripted([says("x")])) as agent:
+            reply = await agent.post("/run", {"responses_create_params": {}})
+        assert reply.status == 422
+        assert reply.json()["detail"][0]["loc"] == ["body", "responses_create_params"]
+
+    async def test_a_row_that_the_verifier_refuses_is_a_422_that_names_server_and_field(self) -> None:
+        class Strict(Counting):
+            async def verify(self, row: Picky, session: Session) -> dict[str, Any]:
+                return {"reward": 1}
+
+        async with chain(Scripted([says("x")]), Strict) as agent:
+            reply = await agent.post("/run", row())
+        error = reply.json()["error"]
+        assert (reply.status, error["server"], error["status"]) == (422, "counting", 422)
+        assert "expected: Field required" in error["message"]
+
+    async def test_a_failing_model_is_a_502_that_says_which_server_which_status_and_why(self) -> None:
+        endpoint = Scripted(lambda: web.json_response({"error": {"message": "out of memory"}}, status=500))
+        async with chain(endpoint) as agent:
+            reply = await agent.post("/run", row())
+        error = reply.json()["error"]
+        assert (reply.status, error["server"], error["status"]) == (502, "model", 502)
+        assert "out of memory" in error["message"]
+        assert "out of memory" in error["body_tail"]
+        assert "reward" not in reply.json()
+
+    async def test_a_model_that_is_late_is_a_504(self) -> None:
+        endpoint = Scripted(lambda: web.json_response({"error": {"message": "late"}}, status=504))
+        async with chain(endpoint) as agent:
+            reply = await agent.post("/run", row())
+        assert (reply.status, reply.json()["error"]["status"]) == (504, 504)
+
+    async def test_a_verifier_that_raises_is_a_502_and_no_reward(self) -> None:
+        class Broken(Counting):
+            async def verify(self, row: VerifyRequest, session: Session) -> dict[str, Any]:
+                raise ZeroDivisionError("no denominator")
+
+        async with chain(Scripted([says("x")]), Broken) as agent:
+            reply = await agent.post("/run", row())
+        assert (reply.status, reply.json()["error"]["server"]) == (502, "counting")
+        assert "ZeroDivisionError" in reply.json()["error"]["body_tail"]
+
+    async def test_a_dead_server_is_a_502_without_a_status(self) -> None:
+        refs = {
+            "model_server": {"type": "responses_api_models", "name": "model"},
+            "resources_server": {"type": "resources_servers", "name": "gone"},
+        }
+        gone = {"host": "127.0.0.1", "port": 9}
+        config = {"gone": {"resources_servers": {"x": gone}}, "model": {"responses_api_models": {"x": gone}}}
+        async with serving(SimpleAgent, refs, config=config) as agent:
+            reply = await agent.post("/run", row())
+        error = reply.json()["error"]
+        assert (reply.status, error["server"], error["status"]) == (502, "gone", None)
+
+
+class TestForeignServers:
+    """Servers of this protocol that are written elsewhere: no rollout prefix, cookies of their own making."""
+
+    @staticmethod
+    def app(seen: list[tuple[str, str]]) -> web.Application:
+        async def step(request: web.Request) -> web.StreamResponse:
+            seen.append((request.path, request.headers.get("Cookie", "")))
+            response = web.json_response({**await request.json(), "reward": 1.0, "output": [says("x")]})
+            response.headers.add("Set-Cookie", f"session=eyJ=.{len(seen)}~; path=/; httponly")
+            return response
+
+        app = web.Application()
+        for path in ("/seed_session", "/verify", "/v1/responses"):
+            app.router.add_post(path, step)
+        return app
+
+    async def test_they_are_called_without_the_prefix_and_with_their_cookies_as_written(self) -> None:
+        seen: list[tuple[str, str]] = []
+        async with serving_app(self.app(seen)) as url:
+            host, port = url.removeprefix("http://").split(":")
+            address = {"host": host, "port": int(port)}
+            refs = {
+                "model_server": {"type": "responses_api_models", "name": "model"},
+                "resources_server": {"type": "resources_servers", "name": "foreign"},
+            }
+            config = {
+                "foreign": {"resources_servers": {"x": address}},
+                "model": {"responses_api_models": {"x": address}},
+            }
+            async with serving(SimpleAgent, refs, config=config) as agent:
+                reply = await agent.post("/ng-rollout/r1/run", row())
+        assert (reply.status, reply.json()["reward"]) == (200, 1.0)
+        assert seen == [("/seed_session", ""), ("/v1/responses", ""), ("/verify", "session=eyJ=.1~")]

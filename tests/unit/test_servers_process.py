@@ -1,0 +1,203 @@
+"""Each shipped server as a process of its own, as an image runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemo_gym.servers.process import LineReader
+
+ROOT = Path(__file__).parents[2]
+AGENT = "responses_api_agents/simple_agent"
+MCQA = "resources_servers/mcqa"
+MODEL = "responses_api_models/openai_model"
+REGISTRY = "registry"
+
+NOWHERE = {"host": "127.0.0.1", "port": 9}
+MODEL_SETTINGS = {"openai_base_url": "http://127.0.0.1:9/v1", "openai_api_key": "sk-hidden", "openai_model": "m"}
+AGENT_SETTINGS = {
+    "resources_server": {"type": "resources_servers", "name": "other"},
+    "model_server": {"type": "responses_api_models", "name": "model"},
+}
+OTHERS = {"other": {"resources_servers": {"x": NOWHERE}}, "model": {"responses_api_models": {"x": NOWHERE}}}
+SHIPPED = [(MCQA, {}), (MODEL, MODEL_SETTINGS), (AGENT, AGENT_SETTINGS), (REGISTRY, {})]
+
+
+def free_port() -> int:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        return int(holder.getsockname()[1])
+
+
+def bootstrap_line(folder: str, port: int, settings: dict[str, Any], **fields: Any) -> bytes:
+    server_type, _, implementation = folder.partition("/")
+    entry = {server_type: {implementation or server_type: {"host": "127.0.0.1", "port": port, **settings}}}
+    config = {"mine": entry, **OTHERS}
+    line = {"v": 1, "session_id": "s1", "server_name": "mine", "config": config, "session_secret": "ab" * 16}
+    return json.dumps({**line, "token": None, **fields}).encode() + b"\n"
+
+
+@contextmanager
+def process(folder: str, first_input: bytes | None) -> Iterator[subprocess.Popen[bytes]]:
+    """The server's process; its stdin stays open, as a session's owner leaves it."""
+    started = subprocess.Popen(
+        [sys.executable, "app.py"],
+        cwd=ROOT / "images" / folder,
+        env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with started:
+        try:
+            if first_input is not None and started.stdin:
+                started.stdin.write(first_input)
+                started.stdin.flush()
+            yield started
+        finally:
+            started.kill()
+
+
+def get(port: int, path: str) -> tuple[int, Any]:
+    """The answer, as soon as there is one."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+                return response.status, json.load(response)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.load(error)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def end_of(started: subprocess.Popen[bytes]) -> tuple[int, list[dict[str, Any]]]:
+    """The exit code, and the log lines."""
+    _, errors = started.communicate(timeout=20)
+    return started.returncode, [json.loads(line) for line in errors.splitlines()]
+
+
+@pytest.mark.parametrize(("folder", "settings"), SHIPPED)
+def test_it_answers_with_its_name_and_ends_in_order(folder: str, settings: dict[str, Any]) -> None:
+    port = free_port()
+    with process(folder, bootstrap_line(folder, port, settings, awaited=["other"])) as server:
+        assert get(port, "/") == (200, {"status": "ok", "server": "mine", "session_id": "s1"})
+        status, state = get(port, "/ready")
+        asked = time.monotonic()
+        server.send_signal(signal.SIGTERM)
+        code, log = end_of(server)
+        assert time.monotonic() - asked < 3
+    assert (status, state["status"]) == ((200, "ready") if folder in (MCQA, AGENT) else (503, "waiting"))
+    assert code == 0
+    assert [line["message"].split()[0] for line in log] == ["listening", "stopping"]
+    assert {line["server"] for line in log} == {"mine"}
+
+
+def test_it_stops_too_while_it_waits_for_its_configuration() -> None:
+    with process(MCQA, b'{"v": 1') as server:
+        time.sleep(1)
+        server.send_signal(signal.SIGTERM)
+        assert end_of(server) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b"not json\n", "no JSON"),
+        (b'{"v": 7}\n', "version"),
+        (bootstrap_line(AGENT, 1, {**AGENT_SETTINGS, "max_steps": "many"}), "max_steps"),
+        (bootstrap_line(AGENT, 1, {}), "resources_server: Field required"),
+    ],
+)
+def test_what_it_cannot_run_with_is_one_log_line_and_exit_code_1(line: bytes, says: str) -> None:
+    with process(AGENT, line) as server:
+        code, log = end_of(server)
+    assert code == 1
+    assert [entry["level"] for entry in log] == ["error"]
+    assert says in log[0]["message"]
+
+
+def test_no_input_at_all_is_said_so() -> None:
+    with process(MCQA, None) as server:
+        code, log = end_of(server)
+    assert (code, "end of input" in log[0]["message"]) == (1, True)
+
+
+def test_a_port_that_is_taken_is_said_so() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with process(MCQA, bootstrap_line(MCQA, port, {})) as server:
+            code, log = end_of(server)
+    assert code == 1
+    assert f"cannot listen on 127.0.0.1 port {port}" in log[-1]["message"]
+
+
+def test_the_registry_goes_on_after_its_input_has_ended() -> None:
+    port = free_port()
+    with process(REGISTRY, bootstrap_line(REGISTRY, port, {}, awaited=["a"])) as server:
+        assert server.stdin is not None
+        assert get(port, "/ready") == (503, {"status": "waiting", "awaited": ["a"]})
+        view = {"type": "host_view", "config_yaml": "a: 1", "server_instances": []}
+        # One message in two writes, and a second one behind it.
+        line = json.dumps(view).encode() + b"\n" + b'{"type": "server_died", "name": "a", "exit_code": 1}\n'
+        server.stdin.write(line[:9])
+        server.stdin.flush()
+        time.sleep(0.05)
+        server.stdin.write(line[9:])
+        server.stdin.close()
+        server.stdin = None
+        deadline = time.monotonic() + 10
+        while get(port, "/ready")[0] != 200 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert get(port, "/global_config_dict_yaml") == (200, "a: 1")
+        (instance,) = get(port, "/server_instances")[1]
+        assert (instance["name"], instance["status"], instance["exit_code"]) == ("a", "dead", 1)
+        server.send_signal(signal.SIGTERM)
+        assert end_of(server)[0] == 0
+
+
+@pytest.mark.parametrize("folder", [folder for folder, _ in SHIPPED])
+def test_it_imports_no_more_than_the_image_holds(folder: str) -> None:
+    """aiohttp, pydantic, orjson and what they need; of this package, the server part and the errors."""
+    program = "import sys, runpy; runpy.run_path('app.py', run_name='app'); print('\\n'.join(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT / "images" / folder,
+        env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    modules = done.stdout.split()
+    ours = {name for name in modules if name.startswith("nemo_gym.")}
+    assert {name.split(".")[1] for name in ours} == {"errors", "servers"}
+    heavy = {"docker", "omegaconf", "rich", "tenacity", "yaml", "requests", "statistics", "pydantic.v1", "xllamacpp"}
+    assert not heavy & set(modules)
+
+
+def test_lines_come_whole_and_the_rest_is_kept() -> None:
+    reader, writer = os.pipe()
+    lines = LineReader(reader)
+    os.write(writer, b"one\ntw")
+    assert lines.read_line() == b"one"
+    os.write(writer, b"o\n\nthree")
+    os.close(writer)
+    assert [lines.read_line() for _ in range(5)] == [b"two", b"", b"three", None, None]
+    os.close(reader)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+
+from nemo_gym.servers.messages import Bootstrap
+from nemo_gym.servers.registry import Registry
+from nemo_gym.servers.testing import Answer, serving_app
+
+INSTANCE = {
+    "name": "mcqa", "process_name": "mcqa", "server_type": "resources_servers", "host": "127.0.0.1", "port": 4000,
+    "url": "http://127.0.0.1:4000", "status": "running", "start_time": 1.5,
+}  # fmt: skip
+YAML = "mcqa: {host: 127.0.0.1}\nümlaut: ja\n"
+HOST_VIEW = {"type": "host_view", "config_yaml": YAML, "server_instances": [INSTANCE]}
+DEATH = {"type": "server_died", "name": "mcqa", "exit_code": 137, "oom_killed": True, "detail": "out of memory"}
+
+
+def make_registry() -> Registry:
+    return Registry(Bootstrap("session", "registry", {}, "secret", awaited=("model", "mcqa")))
+
+
+def feed(registry: Registry, *messages: dict[str, Any]) -> None:
+    for message in messages:
+        registry.on_input(json.dumps(message).encode())
+
+
+async def answers(registry: Registry) -> dict[str, Answer]:
+    found = {}
+    async with serving_app(registry.build_app()) as url, aiohttp.ClientSession() as session:
+        for path in ("/", "/ready", "/global_config_dict_yaml", "/server_instances"):
+            async with session.get(url + path) as response:
+                found[path] = Answer(response.status, await response.read(), {})
+    return found
+
+
+async def test_until_the_host_view_arrives_it_lives_and_names_whom_it_awaits() -> None:
+    found = await answers(make_registry())
+    assert found["/"].json() == {"status": "ok", "server": "registry", "session_id": "session"}
+    ready, config = found["/ready"], found["/global_config_dict_yaml"]
+    assert (ready.status, ready.json()) == (503, {"status": "waiting", "awaited": ["model", "mcqa"]})
+    assert config.status == 503
+    assert "model, mcqa" in config.json()["error"]["message"]
+    assert found["/server_instances"].json() == []
+
+
+async def test_then_it_serves_it_as_a_json_string_of_yaml() -> None:
+    registry = make_registry()
+    feed(registry, HOST_VIEW)
+    found = await answers(registry)
+    assert found["/ready"].status == 200
+    assert found["/global_config_dict_yaml"].json() == HOST_VIEW["config_yaml"]
+    assert found["/server_instances"].json() == [INSTANCE]
+
+
+@pytest.mark.parametrize("messages", [(HOST_VIEW, DEATH), (DEATH, HOST_VIEW), (DEATH, HOST_VIEW, HOST_VIEW)])
+async def test_a_death_shows_whenever_it_is_told(messages: tuple[dict[str, Any], ...]) -> None:
+    registry = make_registry()
+    feed(registry, *messages)
+    (instance,) = (await answers(registry))["/server_instances"].json()
+    dead = {"status": "dead", "exit_code": 137, "oom_killed": True, "detail": "out of memory"}
+    assert instance == {**INSTANCE, **dead}
+
+
+@pytest.mark.parametrize("line", [b"junk", b"[]", b"{}", b'{"type": "host_view"}', b'{"type": "server_died"}', b""])
+async def test_a_line_that_cannot_be_used_changes_nothing(line: bytes) -> None:
+    registry = make_registry()
+    feed(registry, HOST_VIEW)
+    registry.on_input(line)
+    found = await answers(registry)
+    assert found["/ready"].status == 200
+    assert found["/server_instances"].json() == [INSTANCE]
