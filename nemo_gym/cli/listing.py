@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nemo_gym.cli.arguments import Command, add_output_options, add_search_option
 from nemo_gym.cli.output import emit, emit_json, emit_table, format_pairs
-from nemo_gym.errors import ConfigError
 
 if TYPE_CHECKING:
-    from nemo_gym.config.discovery import BenchmarkEntry, ServerEntry
+    from nemo_gym.config.discovery import BenchmarkEntry, Entry, ServerEntry
 
 _SERVERS = {
     "models": ("responses_api_models", "model types", "--model-type"),
@@ -22,51 +20,69 @@ _SERVERS = {
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="show this one only")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="show this one only; NAME/FLAVOR for a further config of it"
+    )
     add_search_option(parser)
     add_output_options(parser)
 
 
 def _list_benchmarks(arguments: argparse.Namespace) -> int:
-    from nemo_gym.config.discovery import list_benchmarks
+    from nemo_gym.config.discovery import BenchmarkEntry, find_benchmark_config, list_benchmarks
     from nemo_gym.config.sources import search_roots
 
-    return _show(list_benchmarks(search_roots(arguments.search_dir)), "benchmarks", arguments)
+    roots = search_roots(arguments.search_dir)
+    if arguments.name is None:
+        return _show_all(list_benchmarks(roots), "benchmarks", arguments)
+    # First of all it must exist: this names the nearest ones where it does not.
+    path = find_benchmark_config(arguments.name, roots)
+    return _show_one(list_benchmarks(roots), BenchmarkEntry(_folder(arguments.name), path), arguments)
 
 
 def _list_servers(kind: str) -> Callable[[argparse.Namespace], int]:
     def run(arguments: argparse.Namespace) -> int:
-        from nemo_gym.config.discovery import list_servers
+        from nemo_gym.config.discovery import ServerEntry, find_server_config, list_servers
         from nemo_gym.config.sources import search_roots
 
-        return _show(list_servers(_SERVERS[kind][0], search_roots(arguments.search_dir)), kind, arguments)
+        roots = search_roots(arguments.search_dir)
+        server_type, called, _ = _SERVERS[kind]
+        if arguments.name is None:
+            return _show_all(list_servers(server_type, roots), called, arguments)
+        path = find_server_config(server_type, arguments.name, roots)
+        otherwise = ServerEntry(_folder(arguments.name), path, server_type)
+        return _show_one(list_servers(server_type, roots), otherwise, arguments)
 
     return run
 
 
-def _show(entries: Sequence[BenchmarkEntry | ServerEntry], kind: str, arguments: argparse.Namespace) -> int:
-    if arguments.name is not None:
-        entries = [_find(entries, kind, arguments.name)]
+def _show_all(entries: Sequence[BenchmarkEntry | ServerEntry], kind: str, arguments: argparse.Namespace) -> int:
     if arguments.json:
-        emit_json([_as_json(entry) for entry in entries] if arguments.name is None else _as_json(entries[0]))
-    elif arguments.name is not None:
-        emit(format_pairs({name: _text(value) for name, value in _as_json(entries[0]).items() if value}))
-    elif not entries:
-        emit(f"There are no {kind}.")
-    else:
+        emit_json([_as_json(entry) for entry in entries])
+    elif entries:
         emit_table(["name", "domain", "description"], [_row(entry) for entry in entries])
+    else:
+        emit(f"There are no {kind}.")
     return 0
 
 
-def _find(entries: Sequence[BenchmarkEntry | ServerEntry], kind: str, name: str) -> BenchmarkEntry | ServerEntry:
-    names = [entry.name for entry in entries]
-    folder, _, flavor = name.partition("/")
-    for entry in entries:
-        if entry.name == folder and (not flavor or flavor in entry.flavors):
-            return entry
-    near = difflib.get_close_matches(folder, names, n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(names) or 'none'}."
-    raise ConfigError(f"{name!r} is none of the {kind}. {hint}")
+def _folder(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def _show_one(entries: Sequence[Entry], found: Entry, arguments: argparse.Namespace) -> int:
+    """Show the entry that has the name of ``found``, or the flavor of it; ``found`` where only a flavor is there."""
+    from nemo_gym.config.discovery import describe_flavor
+
+    entry = next((entry for entry in entries if entry.name == found.name), found)
+    flavor = arguments.name.partition("/")[2]
+    if flavor:
+        entry = describe_flavor(entry, flavor, found.path)
+    shown = _as_json(entry)
+    if arguments.json:
+        emit_json(shown)
+    else:
+        emit(format_pairs({key: _text(value) for key, value in shown.items() if value}))
+    return 0
 
 
 def _row(entry: BenchmarkEntry | ServerEntry) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nemo_gym.config.instances import RESERVED_KEYS, SERVER_TYPES
 from nemo_gym.config.paths import MISSING
@@ -55,6 +55,9 @@ class ServerEntry:
     problem: str | None = None
 
 
+Entry = TypeVar("Entry", BenchmarkEntry, ServerEntry)
+
+
 def find_benchmark_config(name: str, roots: Sequence[Path]) -> Path:
     """The config file of the benchmark ``NAME[/FLAVOR]`` in the first root that has it."""
     return _find("benchmarks", name, roots, kind="benchmark", command="gym list benchmarks")
@@ -94,13 +97,19 @@ def _unknown(folder: str, name: str, steps: list[str], roots: Sequence[Path], ki
         near = get_close_matches(name, names, n=3, cutoff=0.5)
         message = f"Unknown {kind} {name!r}."
         if not near:
-            message += f" There is {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}." if names else ""
+            message += _listing(names)
     if near:
         message += f" Did you mean {' or '.join(near)}?"
     if name.endswith((".yaml", ".yml")):
         message += f" A {kind} is given by its name, without .yaml; a config file of your own with --config."
     looked = ", ".join(str(root / folder) for root in roots)
     return f"{message}\nLooked in {looked}. `{command}` lists what there is."
+
+
+def _listing(names: Sequence[str]) -> str:
+    """Those there are, as a sentence to follow another; of many, the first."""
+    shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    return f" There {'is' if len(names) == 1 else 'are'} {shown}." if names else ""
 
 
 def list_benchmarks(roots: Sequence[Path]) -> list[BenchmarkEntry]:
@@ -119,6 +128,20 @@ def list_servers(server_type: str, roots: Sequence[Path]) -> list[ServerEntry]:
         _server_entry(name, path, server_type, _all_flavors(folder, name, roots))
         for name, path in _folders(folder, roots)
     ]
+
+
+def describe_flavor(entry: Entry, flavor: str, path: Path) -> Entry:
+    """The entry of ``NAME/FLAVOR``, whose config file is ``path``: that of NAME, with what the file says itself."""
+    named = replace(entry, name=f"{entry.name}/{flavor}", path=path, flavors=())
+    try:
+        content = load_yaml_file(path)
+    except ConfigError as error:
+        return replace(named, problem=str(error))
+    server_type = entry.server_type if isinstance(entry, ServerEntry) else "resources_servers"
+    settings = [settings for _, settings in _implementations(content, server_type)]
+    description = next(filter(None, (_text(one.get("description")) for one in settings)), entry.description)
+    domain = next(filter(None, (_text(one.get("domain")) for one in settings)), entry.domain)
+    return replace(named, description=description, domain=domain)
 
 
 def _folders(folder: str, roots: Sequence[Path]) -> list[tuple[str, Path]]:

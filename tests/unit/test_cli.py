@@ -112,6 +112,39 @@ class TestList:
         assert main(["list", "benchmarks", "tiny"]) == 2
         assert main(["list", "benchmarks", "tiny", "--search-dir", str(elsewhere.parent / "mine")]) == 0
 
+    def test_a_flavor(self, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        tiny = elsewhere.parent / "mine" / "benchmarks" / "tiny"
+        described = "tiny_verifier: {resources_servers: {mcqa: {description: Harder ones.}}}\n"
+        (tiny / "sets").mkdir()
+        (tiny / "sets" / "hard.yaml").write_text(f"config_paths: [benchmarks/tiny/config.yaml]\n{described}")
+        (tiny / "plain.yaml").write_text("config_paths: [benchmarks/tiny/config.yaml]\n")
+        (tiny / "broken.yaml").write_text("config_paths: [\n")
+        shown = {}
+        for flavor in ("sets/hard", "plain", "broken"):
+            assert main(["list", "benchmarks", f"tiny/{flavor}", "--json"]) == 0
+            shown[flavor] = json.loads(capsys.readouterr().out)
+        assert [entry["name"] for entry in shown.values()] == ["tiny/sets/hard", "tiny/plain", "tiny/broken"]
+        assert [entry["description"] for entry in shown.values()] == [
+            "Harder ones.",
+            "Three questions.",
+            "Three questions.",
+        ]
+        assert {entry["domain"] for entry in shown.values()} == {"math"}
+        assert shown["sets/hard"]["config"] == str(tiny / "sets" / "hard.yaml")
+        assert "not valid YAML" in shown["broken"]["problem"]
+        assert main(["list", "benchmarks", "tiny/sets/hadr"]) == 2
+        assert "Did you mean tiny/sets/hard?" in capsys.readouterr().err
+
+    def test_a_flavor_of_a_benchmark_without_a_config_of_its_own(
+        self, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        folder = elsewhere / "benchmarks" / "loose"
+        folder.mkdir(parents=True)
+        (folder / "one.yaml").write_text("config_paths: [benchmarks/tiny/config.yaml]\n")
+        assert main(["list", "benchmarks", "loose/one", "--json"]) == 0
+        entry = json.loads(capsys.readouterr().out)
+        assert (entry["name"], entry["config"]) == ("loose/one", str(folder / "one.yaml"))
+
     @pytest.mark.parametrize(
         ("kind", "name"), [("models", "openai_model"), ("agents", "simple_agent"), ("resources-servers", "mcqa")]
     )

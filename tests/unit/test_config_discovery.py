@@ -70,7 +70,7 @@ def test_model_types_are_found_by_name(roots: list[Path]) -> None:
     ("name", "expected"),
     [
         ("gsm8", "Unknown benchmark 'gsm8'. Did you mean gsm8k?"),
-        ("zebra", "Unknown benchmark 'zebra'. There is broken, gsm8k, ifeval, plain."),
+        ("zebra", "Unknown benchmark 'zebra'. There are broken, gsm8k, ifeval, plain."),
         (
             "gsm8k/herd",
             "Unknown flavor 'herd' of the benchmark 'gsm8k'. 'gsm8k' has the flavors extra, hard, sets/socratic, zero.",
