@@ -9,7 +9,8 @@
     │   └── ServerStartError        a server died, is late, or is not the one expected
     ├── EngineError                 the engine refused a call (status and message as it gave them)
     │   ├── EngineNotFoundError     the thing named is not there (404)
-    │   └── PortTakenError          a host port is in use
+    │   ├── PortTakenError          a host port is in use
+    │   └── NoAddressRangeError     no address range is left for another network
     ├── TeardownError               something of a session is still on the engine after its teardown
     └── RolloutFailedError          a rollout gave no reward; carries the results that did arrive
 
@@ -95,6 +96,10 @@ class EngineNotFoundError(EngineError):
 
 class PortTakenError(EngineError):
     """A host port asked for is in use by a process or another container."""
+
+
+class NoAddressRangeError(EngineError):
+    """The engine has no address range left for another network."""
 
 
 class TeardownError(NemoGymError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Callable
@@ -34,6 +35,19 @@ class Death:
     exit_code: int | None
     oom_killed: bool
     error: str
+
+
+def death_line(server: str, death: Death, log_tail: str = "") -> bytes:
+    """What the registry is told of a server's death: one JSON line for its stdin. ``log_tail`` is redacted already."""
+    how = death.error or ("killed for using too much memory" if death.oom_killed else "its process ended")
+    message = {
+        "type": "server_died",
+        "name": server,
+        "exit_code": death.exit_code,
+        "oom_killed": death.oom_killed,
+        "detail": f"{how}; the end of its log: {log_tail}" if log_tail else how,
+    }
+    return json.dumps(message, ensure_ascii=False).encode() + b"\n"
 
 
 class DeathWatch:

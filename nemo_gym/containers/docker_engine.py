@@ -31,6 +31,7 @@ from nemo_gym.errors import (
     EngineError,
     EngineNotFoundError,
     EngineUnavailableError,
+    NoAddressRangeError,
     PortTakenError,
 )
 
@@ -76,7 +77,7 @@ def _engine_error(error: docker.errors.APIError) -> EngineError:
     if any(phrase in text for phrase in _PORT_TAKEN):
         return PortTakenError(text, status=status)
     if _NO_ADDRESSES in text:
-        return EngineError(
+        return NoAddressRangeError(
             f"The engine has no free network address range left ({text}). "
             "List networks with `docker network ls`, remove unused ones with `docker network prune`, or give the "
             "engine more ranges (`default-address-pools` in daemon.json).",
@@ -161,15 +162,25 @@ class DockerEngine:
     # -- a session's pieces ------------------------------------------------------------------------------------
 
     @_translated
-    def create_network(self, name: str, labels: Mapping[str, str]) -> NetworkState:
-        created = self._client.create_network(name, driver="bridge", labels=dict(labels), check_duplicate=True)
+    def create_network(self, name: str, labels: Mapping[str, str], *, internal: bool = False) -> NetworkState:
+        created = self._client.create_network(
+            name,
+            driver="bridge",
+            labels=dict(labels),
+            check_duplicate=True,
+            internal=internal,
+            # an internal network's gateway is still an address of this host, unless the host takes none
+            options={"com.docker.network.bridge.inhibit_ipv4": "true"} if internal else None,
+        )
         pool = self._client.inspect_network(created["Id"])["IPAM"]["Config"][0]
         return NetworkState(id=created["Id"], name=name, gateway=pool["Gateway"], subnet=pool["Subnet"])
 
     @_translated
     def create_container(self, spec: ContainerSpec) -> str:
-        created = self._client.create_container_from_config(**spec.to_create_kwargs())
-        return str(created["Id"])
+        container_id = str(self._client.create_container_from_config(**spec.to_create_kwargs())["Id"])
+        for network in spec.networks[1:]:  # an engine takes one network at creation
+            self._client.connect_container_to_network(container_id, network, aliases=[spec.alias])
+        return container_id
 
     @_translated
     def open_stdin(self, container_id: str) -> SocketStdin:

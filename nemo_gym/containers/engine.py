@@ -138,11 +138,14 @@ class ContainerEngine(Protocol):
         """Remove untagged images that carry ``label`` and that nothing uses."""
 
     # a session's pieces
-    def create_network(self, name: str, labels: Mapping[str, str]) -> NetworkState:
-        """A user-defined bridge network."""
+    def create_network(self, name: str, labels: Mapping[str, str], *, internal: bool = False) -> NetworkState:
+        """A user-defined bridge network; an ``internal`` one leads nowhere, this host included.
+
+        ``NoAddressRangeError`` when the engine has no address range left.
+        """
 
     def create_container(self, spec: ContainerSpec) -> str:
-        """Create, without starting; the container's ID."""
+        """Create on all of its networks, without starting; the container's ID."""
 
     def open_stdin(self, container_id: str) -> Stdin:
         """Attach to a created container's stdin, before it starts."""

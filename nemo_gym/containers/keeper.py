@@ -3,7 +3,7 @@
 The owner holds one end of a socket pair and the keeper, a child in a process session of its own, the other. The end of
 that connection is the owner's death, whatever its cause; a pidfd of the owner is watched as well, because a
 forked child of the owner keeps the connection open. An owner that has torn its session down says so
-first, and the keeper just ends.
+first, and the keeper just ends. A detached session is adopted: it is the keeper's own from then on.
 """
 
 from __future__ import annotations
@@ -17,19 +17,24 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nemo_gym.containers import relay
 from nemo_gym.errors import ConfigError, NemoGymError
 
+if TYPE_CHECKING:
+    from nemo_gym.containers.adoption import Adoption
+
 _CONTROL_FD = 0
 _MAX_LISTENERS = 64
+_MAX_MESSAGE = 65536
 _ENGINE_PATIENCE_S = 300.0
 _SETTLE_S = 5.0
 _STOP_TIMEOUT_S = 5.0
+_ADOPTION_TIMEOUT_S = 30.0
+_ADOPTED = "adopted"
 # each relayed connection takes two; the usual limit of 1024 is for programs that use select()
 _DESCRIPTORS = 65536
 
@@ -111,6 +116,26 @@ class Keeper:
             self._control.shutdown(socket.SHUT_WR)
         self._wait()
 
+    def adopt(self, registry_id: str, servers: Mapping[str, str]) -> None:
+        """Make the session the keeper's own: it lives on when this process ends, until its registry does.
+
+        ``servers``: container ID -> server name, for telling the registry of deaths. Returns once the keeper has
+        taken over; raises ``NemoGymError`` when it does not.
+        """
+        message = {"op": "adopt", "registry": registry_id, "servers": dict(servers)}
+        try:
+            with self._control:
+                self._control.settimeout(_ADOPTION_TIMEOUT_S)
+                self._control.sendall(json.dumps(message).encode() + b"\n")
+                answer = self._control.recv(65536).decode(errors="replace")
+        except OSError as error:
+            answer = str(error)
+        if answer != _ADOPTED:
+            raise NemoGymError(
+                f"The session's keeper (pid {self.pid}) did not take it over: {answer or 'it has ended'}"
+            )
+        _abandoned.append(self._process)
+
     def abandon(self) -> None:
         """The session may still be on the engine: leave it to the keeper, which goes on trying."""
         self._control.close()
@@ -130,52 +155,80 @@ def _python_path(environ: Mapping[str, str]) -> str:
     return os.pathsep.join([str(Path(__file__).resolve().parents[2]), *map(os.path.abspath, given)])
 
 
-@dataclass(slots=True)
-class _Order:
-    """What the owner has told so far."""
+class _Watch:
+    """What a keeper does until its session ends, in one event loop."""
 
-    released: bool = False
+    def __init__(self, control: socket.socket, session_id: str) -> None:
+        self._control = control
+        self._session_id = session_id
+        self._loop = asyncio.get_running_loop()
+        self._over = asyncio.Event()
+        self._released = False
+        self._adoption: Adoption | None = None
+        self._relays: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
 
+    async def keep(self, owner_pid: int) -> bool:
+        """Do what the owner says until the session is over; True when the owner has removed it."""
+        self._control.setblocking(False)
+        self._loop.add_reader(self._control, self._read_control)
+        for end in (signal.SIGTERM, signal.SIGHUP):  # the machine is going down: the session goes with it
+            self._loop.add_signal_handler(end, self._over.set)
+        owner_fd = _open_pidfd(owner_pid)
+        if owner_fd is not None:
+            self._loop.add_reader(owner_fd, self._owner_is_gone, owner_fd)
+        await self._over.wait()
+        relay.close_all(self._relays)
+        if self._adoption is not None:
+            self._adoption.close()
+        return self._released
 
-async def _keep(control: socket.socket, owner_pid: int) -> bool:
-    """Do what the owner says until it dies or lets go; True when it let go."""
-    loop = asyncio.get_running_loop()
-    over = asyncio.Event()
-    order = _Order()
-    servers: list[asyncio.Server] = []
-    pending: set[asyncio.Task[None]] = set()
+    def _owner_is_gone(self, reader: int | socket.socket) -> None:
+        self._loop.remove_reader(reader)
+        if self._adoption is None:
+            self._over.set()
 
-    async def relay_all(message: dict[str, Any], fds: list[int]) -> None:
-        for fd, (host, port) in zip(fds, message["targets"], strict=True):
-            listener = socket.socket(fileno=fd)
-            listener.setblocking(False)
-            servers.append(await relay.serve(listener, relay.Target(host, port), message["subnet"]))
-
-    def read_control() -> None:
+    def _read_control(self) -> None:
         # one message a read: each is sent in one piece, small enough to arrive in one
-        data, fds, _, _ = socket.recv_fds(control, 65536, _MAX_LISTENERS)
+        data, fds, _, _ = socket.recv_fds(self._control, _MAX_MESSAGE, _MAX_LISTENERS)
         for line in data.splitlines():
             message = json.loads(line)
             if message["op"] == "release":
-                order.released = True
+                self._released = True
+                self._over.set()
             elif message["op"] == "relay":
-                task = loop.create_task(relay_all(message, fds))
-                pending.add(task)
-                task.add_done_callback(pending.discard)
-        if not data or order.released:
-            loop.remove_reader(control)
-            over.set()
+                self._run(self._open_relays(message, fds))
+            elif message["op"] == "adopt":
+                self._adopt(message)
+        if not data:
+            self._owner_is_gone(self._control)
 
-    control.setblocking(False)
-    loop.add_reader(control, read_control)
-    for end in (signal.SIGTERM, signal.SIGHUP):  # the machine is going down: the session goes with it
-        loop.add_signal_handler(end, over.set)
-    owner_fd = _open_pidfd(owner_pid)
-    if owner_fd is not None:
-        loop.add_reader(owner_fd, over.set)
-    await over.wait()
-    relay.close_all(servers)
-    return order.released
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _open_relays(self, message: dict[str, Any], fds: list[int]) -> None:
+        for fd, (host, port) in zip(fds, message["targets"], strict=True):
+            listener = socket.socket(fileno=fd)
+            listener.setblocking(False)
+            self._relays.append(await relay.serve(listener, relay.Target(host, port), message["subnet"]))
+
+    def _adopt(self, message: dict[str, Any]) -> None:
+        from nemo_gym.containers.adoption import Adoption  # the SDK, which most keepers never need
+
+        def registry_died() -> None:
+            self._loop.call_soon_threadsafe(self._over.set)
+
+        try:
+            self._adoption = Adoption(self._session_id, message["registry"], message["servers"], registry_died)
+            answer = _ADOPTED
+        except NemoGymError as error:
+            answer = str(error)
+        self._control.setblocking(True)
+        with contextlib.suppress(OSError):
+            self._control.sendall(answer.encode())
+        self._control.setblocking(False)
 
 
 def _open_pidfd(pid: int) -> int | None:
@@ -214,9 +267,13 @@ def main(session_id: str, owner_pid: int) -> None:
     """The keeper's whole life. Exit code 0: the owner let go, or the session was removed."""
     control = socket.socket(fileno=_CONTROL_FD)
     _lift_descriptor_limit()
-    released = asyncio.run(_keep(control, owner_pid))
+    released = asyncio.run(_keep(control, session_id, owner_pid))
     if not released:
         _remove(session_id)
+
+
+async def _keep(control: socket.socket, session_id: str, owner_pid: int) -> bool:
+    return await _Watch(control, session_id).keep(owner_pid)
 
 
 def _lift_descriptor_limit() -> None:

@@ -23,6 +23,9 @@ SESSION = PREFIX + "session"
 SERVER = PREFIX + "server"
 SERVER_TYPE = PREFIX + "server-type"
 ROLE = PREFIX + "role"
+PUBLISHED_HOST = PREFIX + "published-host"
+BENCHMARK = PREFIX + "benchmark"
+DETACHED = PREFIX + "detached"
 OWNER_HOST = PREFIX + "owner-host"
 OWNER_BOOT = PREFIX + "owner-boot"
 OWNER_PID_NAMESPACE = PREFIX + "owner-pid-namespace"
@@ -108,9 +111,21 @@ def liveness(owner: Owner) -> Liveness:
     return Liveness.ALIVE if start == owner.start else Liveness.DEAD
 
 
-def session_labels(session_id: str, owner: Owner) -> dict[str, str]:
-    """The labels that everything of a session carries."""
-    return {SESSION: session_id, **owner.to_labels()}
+def session_labels(
+    session_id: str, owner: Owner, *, published_host: str = "", benchmark: str = "", detached: bool = False
+) -> dict[str, str]:
+    """The labels that everything of a session carries.
+
+    ``published_host`` is where callers reach its ports, ``benchmark`` what it serves; a ``detached`` session's owner
+    is its keeper.
+    """
+    return {
+        SESSION: session_id,
+        **owner.to_labels(),
+        PUBLISHED_HOST: published_host,
+        BENCHMARK: benchmark,
+        DETACHED: str(detached).lower(),
+    }
 
 
 def selector(session_id: str) -> str:

@@ -24,7 +24,7 @@ def port_taken_error(engine: ContainerEngine, port: int, option: str) -> ConfigE
     """The error for a taken port: who holds it, as far as that can be found out, and what to do."""
     holder, remedy = _container_holder(engine, port) or _process_holder(port) or ("another process", "")
     remedy = remedy or "Stop it, or choose another port."
-    return ConfigError(f"{option} {port} is in use by {holder}. {remedy} Without {option}, a free port is assigned.")
+    return ConfigError(f"{option} {port} is in use by {holder}. {remedy}")
 
 
 def _is_taken(engine: ContainerEngine, address: str, port: int) -> bool:

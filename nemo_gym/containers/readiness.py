@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -55,12 +55,14 @@ class NotReadyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Whom to ask, and who should answer."""
+    """Whom to ask, and who should answer. ``prefix`` stands before each path; ``token`` goes with each request."""
 
     host: str
     port: int
     server: str
     session_id: str
+    prefix: str = ""
+    token: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,8 @@ def _get(probe: Probe, path: str, patience: _Patience) -> tuple[int, dict[str, A
     timeout_s = max(until - time.monotonic(), _STOP_LOOK_S)
     connection = http.client.HTTPConnection(probe.host, probe.port, timeout=timeout_s)
     try:
-        connection.request("GET", path)
+        headers = {} if probe.token is None else {"Authorization": f"Bearer {probe.token}"}
+        connection.request("GET", probe.prefix + path, headers=headers)
         _await_answer(connection.sock, until, patience.stop)
         response = connection.getresponse()
         text = response.read()

@@ -50,17 +50,21 @@ class Hardening:
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """One container, whole. ``image`` is an image ID or reference; ``alias`` its name on the session's network."""
+    """One container, whole. ``image`` is an image ID or reference; ``alias`` its name on each of its ``networks``.
+
+    It is created on the first network, and connected to the others before it starts.
+    """
 
     name: str
     alias: str
     image: str
-    network: str
+    networks: tuple[str, ...]
     labels: Mapping[str, str] = field(default_factory=_no_labels)
     port: int = CONTAINER_PORT
     publish: HostBinding | None = field(default_factory=HostBinding)
     limits: Limits = field(default_factory=Limits)
     hardening: Hardening = field(default_factory=Hardening)
+    keeps_stdin: bool = False  # whether stdin stays open when the one who wrote to it lets go
 
     def to_create_kwargs(self) -> dict[str, Any]:
         """The arguments for the SDK's ``create_container_from_config``: the body of ``POST /containers/create``.
@@ -78,12 +82,12 @@ class ContainerSpec:
             "Labels": dict(self.labels),
             "ExposedPorts": {tcp_port: {}},
             "OpenStdin": True,
-            "StdinOnce": True,
+            "StdinOnce": not self.keeps_stdin,
             "AttachStdin": True,
             "AttachStdout": False,
             "AttachStderr": False,
             "HostConfig": self._host_config(tcp_port),
-            "NetworkingConfig": {"EndpointsConfig": {self.network: {"Aliases": [self.alias]}}},
+            "NetworkingConfig": {"EndpointsConfig": {self.networks[0]: {"Aliases": [self.alias]}}},
         }
         if self.hardening.user is not None:
             body["User"] = self.hardening.user
@@ -92,7 +96,7 @@ class ContainerSpec:
     def _host_config(self, tcp_port: str) -> dict[str, Any]:
         limits, hardening = self.limits, self.hardening
         host_config: dict[str, Any] = {
-            "NetworkMode": self.network,
+            "NetworkMode": self.networks[0],
             "Init": True,
             "ReadonlyRootfs": hardening.read_only,
             "Tmpfs": {"/tmp": f"rw,nosuid,nodev,size={limits.tmpfs_bytes},mode=1777"},

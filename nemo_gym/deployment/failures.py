@@ -33,7 +33,8 @@ _CAUSES: tuple[tuple[re.Pattern[str], str, str], ...] = (
         "Correct the keys that the log names.",
     ),
     (
-        re.compile(r"^\w*(Error|Exception)\b", re.MULTILINE),
+        # the last line of a traceback, also inside the JSON lines that our own servers log
+        re.compile(r"(?:^|[\s\"\\n])[\w.]*(?:Error|Exception)\b", re.MULTILINE),
         "an exception while it started",
         "Mend what the log's last line names, in the server's app.py or in its settings.",
     ),
@@ -55,7 +56,13 @@ def died(server: FailedServer, death: Death) -> ServerStartError:
     """The server's container ended before it was ready."""
     how = _how_it_ended(death)
     cause, remedy = _guess(server.log, death)
-    return _error(server, f"{how} before it was ready", cause, remedy, death)
+    when = "before the session was" if server.phase == "serving" else "before it was"
+    return _error(server, f"{how} {when} ready", cause, remedy, death)
+
+
+def refused(server: FailedServer, said: str) -> ServerStartError:
+    """The engine refused to create or start the server's container."""
+    return _error(server, "could not be started", f"the engine says: {said}", "Mend what the engine names, and retry.")
 
 
 def not_ready(server: FailedServer, error: NotReadyError, as_the_caller_sees: Callable[[str], str]) -> ServerStartError:

@@ -2,7 +2,7 @@
 
 ``serve_config`` is the whole of it, as a context manager. What it leaves behind: on return, on an exception and on
 Ctrl-C (once or more often) nothing, and that is verified; when the process dies in any other way, SIGKILL included,
-the session's keeper removes everything within about a second.
+the session's keeper removes everything within seconds. It installs no signal handler.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from typing import Any
 
 from nemo_gym.containers import ports
 from nemo_gym.containers.docker_engine import DockerEngine
-from nemo_gym.deployment.session import PhaseTime, RunningServer, RunningSession, Session
+from nemo_gym.deployment.running import PhaseTime, RunningServer, RunningSession
+from nemo_gym.deployment.session import Session
+from nemo_gym.deployment.settings import parse_serving_settings
 from nemo_gym.deployment.topology import build_topology
-from nemo_gym.errors import ConfigError
+from nemo_gym.errors import ConfigError, EngineError
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["PhaseTime", "RunningServer", "RunningSession", "serve_config"]
+__all__ = ["PhaseTime", "RunningServer", "RunningSession", "serve_config", "start_detached"]
 
 
 @contextlib.contextmanager
@@ -39,35 +41,66 @@ def serve_config(
     ``default_registry_port``, else one that the engine assigns. Raises ``ConfigError`` (see its kin in
     ``nemo_gym.errors``) when a server cannot be started; nothing is left running then.
     """
+    with _session(config, registry_port, default_registry_port) as session:
+        with _refusals_explained():
+            running = session.start(search_dirs)
+        yield running
+
+
+def start_detached(
+    config: Mapping[str, Any],
+    *,
+    registry_port: int | None = None,
+    default_registry_port: int | None = None,
+    search_dirs: Sequence[str] = (),
+) -> RunningSession:
+    """Like ``serve_config``, and leave the session running in the care of its keeper process.
+
+    It ends with ``deployment.status.stop_session``, with a SIGTERM to the keeper, or with its registry.
+    """
+    with _session(config, registry_port, default_registry_port, detached=True) as session, _refusals_explained():
+        running = session.start(search_dirs)
+        session.hand_over()
+        return running
+
+
+@contextlib.contextmanager
+def _session(
+    config: Mapping[str, Any],
+    registry_port: int | None,
+    default_registry_port: int | None,
+    *,
+    detached: bool = False,
+) -> Iterator[Session]:
+    """A session that is about to start, and its end whatever happens."""
     topology = build_topology(config)
-    option, port = _registry_port(config, registry_port, default_registry_port)
     engine = DockerEngine.connect(os.environ)
     try:
-        if port is not None:
-            ports.check_port_free(engine, "127.0.0.1", port, option)
-        if not engine.endpoint.is_local:
-            raise ConfigError(
-                f"The engine at {engine.endpoint.url} ({engine.endpoint.source}) is on another machine, and servers "
-                "are published on its loopback only. Run this there, or use this machine's own engine."
-            )
-        session = Session(engine, topology, port, option)
+        settings = parse_serving_settings(
+            config,
+            engine.endpoint,
+            os.environ,
+            registry_port=registry_port,
+            default_registry_port=default_registry_port,
+        )
+        if settings.registry_port is not None:
+            ports.check_port_free(engine, settings.bind_address, settings.registry_port, settings.port_option)
+        session = Session(engine, topology, settings, detached=detached)
         try:
-            yield session.start(search_dirs)
+            yield session
         finally:
             _finish(session.stop)
     finally:
         engine.close()
 
 
-def _registry_port(
-    config: Mapping[str, Any], registry_port: int | None, default_registry_port: int | None
-) -> tuple[str, int | None]:
-    if registry_port is not None:
-        return "registry_port", registry_port
-    head_server = config.get("head_server")
-    if isinstance(head_server, Mapping) and head_server.get("port") is not None:
-        return "head_server.port", int(head_server["port"])
-    return "registry_port", default_registry_port
+@contextlib.contextmanager
+def _refusals_explained() -> Iterator[None]:
+    """What the engine refuses while servers start is an answer to the user's request, and says so."""
+    try:
+        yield
+    except EngineError as error:
+        raise ConfigError(f"The container engine refused a step of the start: {error}") from error
 
 
 def _finish(stop: Callable[[], None]) -> None:

@@ -7,13 +7,13 @@ import json
 import logging
 import threading
 from collections.abc import Mapping
-from typing import Any
 
 from nemo_gym.config.redaction import redact_config
 from nemo_gym.config.resolve import dump_config
-from nemo_gym.containers.deaths import Death
+from nemo_gym.containers.deaths import Death, death_line
 from nemo_gym.containers.engine import Stdin
-from nemo_gym.deployment.topology import Topology, host_view, server_instances
+from nemo_gym.deployment.topology import Topology
+from nemo_gym.deployment.views import host_view, server_instances
 from nemo_gym.errors import EngineError
 
 logger = logging.getLogger(__name__)
@@ -31,36 +31,24 @@ class RegistryFeed:
         """The config as the caller sees it, secrets masked, and every server's address. Makes the registry ready."""
         view = redact_config(host_view(topology, addresses))
         now = datetime.datetime.now(datetime.UTC).isoformat()
-        self._send(
-            {
-                "type": "host_view",
-                "config_yaml": dump_config(view),
-                "server_instances": server_instances(topology, addresses, dict.fromkeys(topology.names, now)),
-            }
-        )
-
-    def send_death(self, server: str, death: Death) -> None:
-        """A server has died. One that is not in the config (the registry itself) has nobody left to be told."""
-        if not server:
-            return
-        detail = death.error or ("killed for using too much memory" if death.oom_killed else "its process ended")
-        logger.warning("server %s died (exit code %s): %s", server, death.exit_code, detail)
         message = {
-            "type": "server_died",
-            "name": server,
-            "exit_code": death.exit_code,
-            "oom_killed": death.oom_killed,
-            "detail": detail,
+            "type": "host_view",
+            "config_yaml": dump_config(view),
+            "server_instances": server_instances(topology, addresses, dict.fromkeys(topology.names, now)),
         }
+        self._send(json.dumps(message, ensure_ascii=False).encode() + b"\n")
+
+    def send_death(self, server: str, death: Death, log_tail: str) -> None:
+        """A server has died; ``log_tail`` is the redacted end of its log."""
         try:
-            self._send(message)
+            self._send(death_line(server, death, log_tail))
         except EngineError as error:
             logger.debug("the registry cannot be told of it: %s", error)
 
-    def _send(self, message: Mapping[str, Any]) -> None:
+    def _send(self, line: bytes) -> None:
         with self._lock:
             if not self._closed:
-                self._stdin.send(json.dumps(message, ensure_ascii=False).encode() + b"\n")
+                self._stdin.send(line)
 
     def close(self) -> None:
         """Close it. Idempotent."""

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
+import os
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 
 from nemo_gym.config.config_types import BaseServerConfig
 from nemo_gym.config.redaction import find_secrets, redact_text
-from nemo_gym.containers import ports, reaper, relay
+from nemo_gym.containers import ports, reaper
 from nemo_gym.containers.deaths import Death, DeathWatch
 from nemo_gym.containers.docker_engine import DockerEngine, published_port
-from nemo_gym.containers.engine import NetworkState, Stdin
+from nemo_gym.containers.engine import NetworkState
+from nemo_gym.containers.engine_endpoint import pinned_environ
 from nemo_gym.containers.keeper import Keeper
 from nemo_gym.containers.labels import Owner, new_session_id, selector, session_labels
 from nemo_gym.containers.readiness import (
-    Deadlines,
     NotReadyError,
     NotReadyReason,
     Probe,
@@ -30,84 +30,43 @@ from nemo_gym.containers.readiness import (
 )
 from nemo_gym.containers.spec import ContainerSpec
 from nemo_gym.deployment import failures
+from nemo_gym.deployment.loopback import LoopbackRelays
 from nemo_gym.deployment.registry_feed import RegistryFeed
+from nemo_gym.deployment.running import Clock, RunningServer, RunningSession
 from nemo_gym.deployment.server_images import ensure_server_images
-from nemo_gym.deployment.topology import REGISTRY, Topology, bootstrap_line, container_specs, container_view
-from nemo_gym.errors import PortTakenError
+from nemo_gym.deployment.server_logs import save_logs
+from nemo_gym.deployment.settings import ServingSettings
+from nemo_gym.deployment.topology import REGISTRY, Topology, container_specs
+from nemo_gym.deployment.views import bootstrap_line, container_view, inside_urls
+from nemo_gym.errors import EngineError, EngineNotFoundError, NoAddressRangeError, PortTakenError, ServerStartError
 
 logger = logging.getLogger(__name__)
 
-SERVER_READY_TIMEOUT_S = 120.0
-ENDPOINT_READY_TIMEOUT_S = 60.0
 _PARALLEL_STARTS = 5
+_DEATH_LOG_LINES = 5
 
 
 class _Cancelled(Exception):
     """This start is being given up; whoever gave it up has the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunningServer:
-    """A server that is ready, and where it is reached from the caller."""
-
-    name: str
-    server_type: str
-    implementation: str
-    container_id: str
-    host: str
-    port: int
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseTime:
-    """How long one phase took, in seconds since the call; ``server`` is empty for the session's own phases."""
-
-    phase: str
-    server: str
-    begin_s: float
-    end_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class RunningSession:
-    """A session that serves."""
-
-    session_id: str
-    registry_server: BaseServerConfig
-    servers: tuple[RunningServer, ...]
-    timeline: tuple[PhaseTime, ...]
-
-
-@dataclass(slots=True)
-class _Clock:
-    """The timeline of one start."""
-
-    begin: float = field(default_factory=time.monotonic)
-    phases: list[PhaseTime] = field(default_factory=list)
-
-    @contextlib.contextmanager
-    def measure(self, phase: str, server: str = "") -> Iterator[None]:
-        started = time.monotonic()
-        try:
-            yield
-        finally:
-            ended = time.monotonic()
-            self.phases.append(PhaseTime(phase, server, started - self.begin, ended - self.begin))
-            logger.debug("%s%s: %.3f s", f"{server}: " if server else "", phase, ended - started)
-
-
 class Session:
-    """One session's life. ``stop`` may be called at any moment, also while ``start`` is still under way."""
+    """One session's life. ``stop`` may be called at any moment, also while ``start`` is still under way.
 
-    def __init__(self, engine: DockerEngine, topology: Topology, port: int | None, port_option: str) -> None:
+    A detached session belongs to its keeper from the beginning: ``hand_over`` leaves it running.
+    """
+
+    def __init__(
+        self, engine: DockerEngine, topology: Topology, settings: ServingSettings, *, detached: bool = False
+    ) -> None:
         self._engine = engine
         self._topology = topology
-        self._port = port
-        self._port_option = port_option
+        self._settings = settings
+        self._detached = detached
         self.session_id = new_session_id()
         self._secret = secrets.token_hex(32)
-        self._known_secrets = {*find_secrets(topology.config), self._secret}
-        self._clock = _Clock()
+        self._known_secrets = {*find_secrets(topology.config), self._secret, *filter(None, [settings.token])}
+        self._clock = Clock()
         self._cancelled = threading.Event()
         self._pool = ThreadPoolExecutor(
             max_workers=len(topology.servers) + 1, thread_name_prefix=f"nemo-gym-{self.session_id}"
@@ -116,62 +75,63 @@ class Session:
         self._keeper: Keeper | None = None
         self._watch: DeathWatch | None = None
         self._feed: RegistryFeed | None = None
-        self._relays: dict[tuple[str, int], tuple[str, int]] = {}
-        timeout = topology.config.get("server_ready_timeout_seconds")
-        endpoint_timeout = topology.config.get("model_endpoint_readiness_timeout_seconds")
-        self._deadlines = Deadlines(
-            server_s=float(SERVER_READY_TIMEOUT_S if timeout is None else timeout),
-            endpoint_s=float(ENDPOINT_READY_TIMEOUT_S if endpoint_timeout is None else endpoint_timeout),
-        )
+        self._registry_port: Future[int] = Future()
+        self._relays = LoopbackRelays(topology.loopback_targets())
+        self._has_failed = False
+        self._servers = {server.name: server for server in topology.servers}
+        self._running: list[RunningServer] = []
 
     # -- start -------------------------------------------------------------------------------------------------
 
     def start(self, search_dirs: Sequence[str]) -> RunningSession:
         """Bring everything up. Whatever is raised, ``stop`` cleans up after it."""
-        engine, topology = self._engine, self._topology
+        self._relays.check(self._engine.endpoint)
         with self._clock.measure("sweep"):
-            swept = reaper.sweep(engine)
+            swept = reaper.sweep(self._engine)
         if swept.unjudged:
             logger.info("left alone, owner unknown: sessions %s", ", ".join(swept.unjudged))
         with self._clock.measure("images"):
-            images = ensure_server_images(engine, topology, search_dirs)
-        owner = Owner.current()
-        labels = session_labels(self.session_id, owner)
-        logger.info("starting %d containers, session %s", len(topology.servers) + 1, self.session_id)
+            images = ensure_server_images(self._engine, self._topology, search_dirs)
+        logger.info("starting %d containers, session %s", len(self._topology.servers) + 1, self.session_id)
         # from here on there is something to remove, and somebody to do it should this process be killed
-        self._keeper = Keeper.start(self.session_id)
+        self._keeper = Keeper.start(self.session_id, pinned_environ(self._engine.endpoint, os.environ))
+        owner = Owner.of_pid(self._keeper.pid) if self._detached else Owner.current()
+        labels = session_labels(
+            self.session_id,
+            owner,
+            published_host=self._settings.published_host,
+            benchmark=self._topology.benchmark_name,
+            detached=self._detached,
+        )
         with self._clock.measure("network"):
-            self._watch = DeathWatch(engine, selector(self.session_id))
-            network = engine.create_network(f"nemo-gym-{self.session_id}", labels)
-            self._open_relays(network)
+            self._watch = DeathWatch(self._engine, selector(self.session_id))
+            network = self._create_network(f"nemo-gym-{self.session_id}", labels)
+            self._relays.open(network, self._keeper)
+            internal = ""
+            if self._topology.internal_names:
+                internal = self._create_network(f"nemo-gym-{self.session_id}-internal", labels, internal=True).name
         specs = container_specs(
-            topology,
+            self._topology,
             session_id=self.session_id,
             network=network.name,
+            internal_network=internal,
             labels=labels,
             images=images,
-            registry_port=self._port,
+            registry_port=self._settings.registry_port,
+            bind_address=self._settings.bind_address,
         )
         with self._clock.measure("servers"):
-            running = self._start_all(specs)
-        registry, *servers = running
-        self._open_registry(registry, servers)
-        return RunningSession(
-            session_id=self.session_id,
-            registry_server=BaseServerConfig(host=registry.host, port=registry.port),
-            servers=tuple(servers),
-            timeline=tuple(self._clock.phases),
-        )
+            self._running = self._start_all(specs)
+        return self._open_registry()
 
-    def _open_relays(self, network: NetworkState) -> None:
-        listeners = []
-        for host, port in self._topology.loopback_targets():
-            target = relay.Target("127.0.0.1" if host == "0.0.0.0" else "::1" if host == "::" else host, port)
-            listener = relay.bind_listener(network.gateway, target)
-            listeners.append((listener, target))
-            self._relays[host, port] = (network.gateway, listener.getsockname()[1])
-        if self._keeper is not None:
-            self._keeper.carry(listeners, network.subnet)
+    def _create_network(self, name: str, labels: dict[str, str], *, internal: bool = False) -> NetworkState:
+        try:
+            return self._engine.create_network(name, labels, internal=internal)
+        except NoAddressRangeError:
+            # somebody may have died since the first sweep; what they left holds a range each
+            if not reaper.sweep(self._engine).removed:
+                raise
+            return self._engine.create_network(name, labels, internal=internal)
 
     def _start_all(self, specs: Sequence[ContainerSpec]) -> list[RunningServer]:
         """Start every container in parallel, and wait for all of them or for the first failure."""
@@ -182,6 +142,7 @@ class Session:
             wait(starts)
         errors = [error for start in starts if (error := start.exception()) is not None]
         for error in sorted(errors, key=lambda error: isinstance(error, _Cancelled)):
+            self._has_failed = isinstance(error, ServerStartError)
             raise error
         return [start.result() for start in starts]
 
@@ -190,110 +151,187 @@ class Session:
         began = time.monotonic()
         with self._starting:
             self._check_cancelled()
-            with self._clock.measure("create", server):
+            with self._clock.measure("create", server), self._engine_refusals(server, "create", began):
                 container_id = self._engine.create_container(spec)
                 stdin = self._engine.open_stdin(container_id)
-            self._check_cancelled()
-            try:
+            with contextlib.ExitStack() as unless_kept:
+                unless_kept.callback(stdin.close)
+                self._check_cancelled()
                 with self._clock.measure("start", server):
-                    self._start_container(container_id)
-                stdin.send(self._bootstrap(server))
-            except BaseException:
-                stdin.close()
-                raise
-        self._keep_or_close(server, stdin)
+                    self._start_container(server, container_id, began)
+                with self._engine_refusals(server, "start", began, container_id):
+                    stdin.send(self._bootstrap(server))
+                if server == REGISTRY:
+                    unless_kept.pop_all()
+                    self._feed = RegistryFeed(stdin)
         with self._clock.measure("ready", server):
             return self._wait_ready(spec, container_id, began)
 
-    def _keep_or_close(self, server: str, stdin: Stdin) -> None:
-        if server == REGISTRY:
-            self._feed = RegistryFeed(stdin)
-        else:
-            stdin.close()
-
-    def _start_container(self, container_id: str) -> None:
+    def _start_container(self, server: str, container_id: str, began: float) -> None:
         try:
-            self._engine.start_container(container_id)
+            with self._engine_refusals(server, "start", began, container_id):
+                self._engine.start_container(container_id)
         except PortTakenError as error:
-            if self._port is None:
+            port = self._settings.registry_port
+            if port is None:
                 raise
-            raise ports.port_taken_error(self._engine, self._port, self._port_option) from error
+            raise ports.port_taken_error(self._engine, port, self._settings.port_option) from error
+
+    @contextlib.contextmanager
+    def _engine_refusals(
+        self, server: str, phase: str, began: float, container_id: str | None = None
+    ) -> Iterator[None]:
+        """What the engine refuses to do for a server is that server's failure to start, with any log it has."""
+        try:
+            yield
+        except PortTakenError:
+            raise
+        except EngineError as error:
+            self._check_cancelled()
+            raise failures.refused(self._failed(server, phase, began, container_id), str(error)) from error
 
     def _bootstrap(self, server: str) -> bytes:
-        common = {"session_id": self.session_id, "server_name": server, "session_secret": self._secret}
+        line = functools.partial(
+            bootstrap_line,
+            session_id=self.session_id,
+            server_name=server,
+            session_secret=self._secret,
+            token=self._settings.token,
+        )
         if server == REGISTRY:
-            return bootstrap_line(config={}, awaited=self._topology.names, **common)
-        served = next(found for found in self._topology.servers if found.name == server)
-        return bootstrap_line(config=container_view(self._topology, served, self._relays), **common)
+            return line(config={}, awaited=self._topology.names, inside=inside_urls(self._topology))
+        return line(config=container_view(self._topology, self._servers[server], self._relays.addresses))
+
+    # -- readiness ---------------------------------------------------------------------------------------------
 
     def _wait_ready(self, spec: ContainerSpec, container_id: str, began: float) -> RunningServer:
         assert self._watch is not None
         stop = self._watch.watch(container_id)
         if self._cancelled.is_set():
             stop.set()
-        port = published_port(self._engine, container_id)
-        host = self._engine.endpoint.dial_host
         try:
-            if port is None:
-                raise NotReadyError(NotReadyReason.LATE, "the engine published no port for it")
-            probe = Probe(host, port, spec.alias, self.session_id)
+            probe = self._probe(spec, container_id, stop)
             wait_for = wait_until_answering if spec.alias == REGISTRY else wait_until_ready
-            wait_for(probe, self._deadlines, stop)
+            wait_for(probe, self._settings.deadlines, stop)
         except NotReadyError as error:
             raise self._failure(spec.alias, container_id, began, error) from None
-        served = next((s.instance for s in self._topology.servers if s.name == spec.alias), None)
+        served = self._servers.get(spec.alias)
         return RunningServer(
             name=spec.alias,
-            server_type=served.server_type if served else REGISTRY,
-            implementation=served.implementation if served else REGISTRY,
+            server_type=served.instance.server_type if served else REGISTRY,
+            implementation=served.instance.implementation if served else REGISTRY,
             container_id=container_id,
-            host=host,
-            port=port,
+            host=None if spec.publish is None else self._settings.published_host,
+            port=None if spec.publish is None else probe.port,
         )
+
+    def _probe(self, spec: ContainerSpec, container_id: str, stop: threading.Event) -> Probe:
+        """How to ask a server: at its published port, or, where it has none, through the registry."""
+        port: int | None
+        if spec.publish is None:
+            prefix = f"/inside/{spec.alias}"
+            port = self._wait_for_registry_port(stop)
+        else:
+            prefix = ""
+            port = published_port(self._engine, container_id)
+        if port is None:
+            raise NotReadyError(NotReadyReason.LATE, "the engine published no port for it")
+        if spec.alias == REGISTRY:
+            self._registry_port.set_result(port)
+        host = self._dial_host()
+        return Probe(host, port, spec.alias, self.session_id, prefix=prefix, token=self._settings.token)
+
+    def _dial_host(self) -> str:
+        """Where this process reaches published ports, which need not be what other callers are told."""
+        if self._engine.endpoint.is_local and self._settings.bind_address in ("0.0.0.0", "::"):
+            return "127.0.0.1"
+        return self._settings.published_host
+
+    def _wait_for_registry_port(self, stop: threading.Event) -> int:
+        deadline = time.monotonic() + self._settings.deadlines.server_s
+        while not stop.is_set() and time.monotonic() < deadline:
+            with contextlib.suppress(TimeoutError):
+                return self._registry_port.result(timeout=0.1)
+        reason = NotReadyReason.STOPPED if stop.is_set() else NotReadyReason.LATE
+        raise NotReadyError(reason, "the registry, through which it is asked, did not start")
 
     def _failure(self, server: str, container_id: str, began: float, error: NotReadyError) -> Exception:
-        assert self._watch is not None
-        state = self._engine.inspect_container(container_id)
-        death = self._watch.find_death(container_id)
-        if death is None and state.is_dead:
-            death = Death(container_id, state.exit_code, state.oom_killed, state.error)
+        death = self._find_death(container_id)
         if death is None and error.reason is NotReadyReason.STOPPED:
             return _Cancelled()
-        served = next((s.instance.server_type for s in self._topology.servers if s.name == server), REGISTRY)
-        failed = failures.FailedServer(
-            name=server,
-            server_type=served,
-            phase="ready",
-            elapsed_s=time.monotonic() - began,
-            log=redact_text(self._engine.read_log(container_id), self._known_secrets),
-        )
+        failed = self._failed(server, "ready", began, container_id)
         if death is not None:
             return failures.died(failed, death)
-        return failures.not_ready(failed, error, self._as_the_caller_sees)
+        return failures.not_ready(failed, error, self._relays.as_the_caller_sees)
 
-    def _as_the_caller_sees(self, text: str) -> str:
-        """A relay's address, which means nothing to the user, as the loopback endpoint that it stands for."""
-        for (host, port), (relay_host, relay_port) in self._relays.items():
-            relayed = f"{relay_host}:{relay_port}"
-            if relayed in text and not _is_listening(host, port):
-                text += f" (nothing listens on {host}:{port} on this machine)"
-            text = text.replace(relayed, f"{host}:{port}")
-        return text
+    def _failed(self, server: str, phase: str, began: float, container_id: str | None) -> failures.FailedServer:
+        log = ""
+        if container_id is not None:
+            with contextlib.suppress(EngineError):  # it is gone: the failure itself is what matters
+                log = self._redact(self._engine.read_log(container_id))
+        served = self._servers.get(server)
+        return failures.FailedServer(
+            name=server,
+            server_type=served.instance.server_type if served else REGISTRY,
+            phase=phase,
+            elapsed_s=time.monotonic() - began,
+            log=log,
+        )
 
-    def _open_registry(self, registry: RunningServer, servers: Sequence[RunningServer]) -> None:
+    def _find_death(self, container_id: str) -> Death | None:
+        assert self._watch is not None
+        try:
+            state = self._engine.inspect_container(container_id)
+        except EngineNotFoundError:
+            return Death(container_id, None, False, "the container was removed")
+        except EngineError:
+            return self._watch.find_death(container_id)
+        if state.is_dead:
+            return Death(container_id, state.exit_code, state.oom_killed, state.error)
+        return self._watch.find_death(container_id)
+
+    def _open_registry(self) -> RunningSession:
         """Give the registry the host view, see that it is ready, and let it hear of every death from now on."""
         assert self._feed is not None
         assert self._watch is not None
+        registry, *servers = self._running
+        assert registry.host is not None
+        assert registry.port is not None
         with self._clock.measure("host view", REGISTRY):
-            self._feed.send_host_view(self._topology, {s.name: (s.host, s.port) for s in [registry, *servers]})
-            probe = Probe(registry.host, registry.port, REGISTRY, self.session_id)
+            published = [s for s in self._running if s.host is not None and s.port is not None]
+            addresses = {s.name: (s.host or "", s.port or 0) for s in published}
+            self._feed.send_host_view(self._topology, addresses)
+            probe = Probe(self._dial_host(), registry.port, REGISTRY, self.session_id, token=self._settings.token)
             try:
-                wait_until_ready(probe, self._deadlines, self._watch.watch(registry.container_id))
+                wait_until_ready(probe, self._settings.deadlines, self._watch.watch(registry.container_id))
             except NotReadyError as error:
                 raise self._failure(REGISTRY, registry.container_id, self._clock.begin, error) from None
-        names = {server.container_id: server.name for server in servers}
-        feed = self._feed
-        self._watch.notify(lambda death: feed.send_death(names.get(death.container_id, ""), death))
+        for server in self._running:  # one may have died since it was ready
+            death = self._watch.find_death(server.container_id)
+            if death is not None:
+                failed = self._failed(server.name, "serving", self._clock.begin, server.container_id)
+                self._has_failed = True
+                raise failures.died(failed, death)
+        self._watch.notify(self._tell_death)
+        return RunningSession(
+            session_id=self.session_id,
+            registry_server=BaseServerConfig(host=registry.host, port=registry.port, token=self._settings.token),
+            servers=tuple(servers),
+            timeline=tuple(self._clock.phases),
+        )
+
+    def _tell_death(self, death: Death) -> None:
+        name = next((s.name for s in self._running if s.container_id == death.container_id), death.container_id)
+        self._has_failed = True
+        log_tail = ""
+        with contextlib.suppress(EngineError):
+            log_tail = self._redact(self._engine.read_log(death.container_id, _DEATH_LOG_LINES)).strip()
+        logger.warning("server %s died (exit code %s)", name, death.exit_code)
+        if self._feed is not None and name != REGISTRY:
+            self._feed.send_death(name, death, log_tail)
+
+    def _redact(self, text: str) -> str:
+        return redact_text(text, self._known_secrets)
 
     def _check_cancelled(self) -> None:
         if self._cancelled.is_set():
@@ -305,6 +343,17 @@ class Session:
             self._watch.give_up()
 
     # -- stop --------------------------------------------------------------------------------------------------
+
+    def hand_over(self) -> None:
+        """Leave a detached session to its keeper, which is its owner from now on."""
+        keeper, self._keeper = self._keeper, None
+        assert keeper is not None
+        registry, *servers = self._running
+        try:
+            keeper.adopt(registry.container_id, {server.container_id: server.name for server in servers})
+        except BaseException:
+            self._keeper = keeper
+            raise
 
     def stop(self) -> None:
         """Remove everything and prove it. Idempotent. Raises ``TeardownError`` when something stays."""
@@ -323,17 +372,14 @@ class Session:
         if keeper is None:
             return
         try:
-            reaper.remove_session(self._engine, self.session_id)
+            if self._settings.keep_logs or self._has_failed:
+                folder = save_logs(self._engine, self.session_id, self._settings.log_folder, self._redact)
+                if folder is not None:
+                    logger.info("the servers' logs are in %s", folder)
+            grace_s = 0.0 if self._has_failed else self._settings.stop_grace_s
+            reaper.remove_session(self._engine, self.session_id, grace_s=round(grace_s))
         except BaseException:
             keeper.abandon()  # it goes on trying
             raise
         keeper.release()
         logger.debug("session %s is removed", self.session_id)
-
-
-def _is_listening(host: str, port: int) -> bool:
-    try:
-        socket.create_connection((host, port), timeout=1.0).close()
-    except OSError:
-        return False
-    return True

@@ -1,24 +1,22 @@
 """A resolved config as the containers to run: pure, so that a test can pin the whole of it without an engine.
 
-Two views of every address: inside the session's network a server is ``http://<server name>:8000`` (the container
-view, which servers get); from the caller it is a published port (the host view, which the registry serves).
+Which servers there are, what each container may take and do, and which networks it stands on. ``views`` holds what
+each side gets to see of the config.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nemo_gym.config.config_types import ServerInstance, find_server_refs, parse_server_instances
 from nemo_gym.containers.labels import ROLE, SERVER, SERVER_TYPE
 from nemo_gym.containers.spec import (
-    CONTAINER_PORT,
     MIB,
     ContainerSpec,
     Hardening,
@@ -26,21 +24,13 @@ from nemo_gym.containers.spec import (
     Limits,
     container_name,
 )
-from nemo_gym.deployment.endpoints import LoopbackEndpoint, find_loopback_endpoints, rewrite_endpoints
+from nemo_gym.deployment.endpoints import LoopbackEndpoint, find_loopback_endpoints
 from nemo_gym.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
 REGISTRY = "registry"
 """The registry's name on the session's network, which no other server may have."""
-
-# what a server may see of the config's own top level
-_SHARED_KEYS = (
-    "observability_enabled",
-    "skip_verification",
-    "skip_verification_reward",
-    "model_endpoint_readiness_timeout_seconds",
-)
 
 # models first, so that what takes longest to be ready starts first
 _START_ORDER = ("responses_api_models", "resources_servers", "responses_api_agents")
@@ -65,6 +55,7 @@ class ContainerSettings(BaseModel):
     user: int | str | None = None
     cap_add: list[str] = Field(default_factory=list)
     no_new_privileges: bool = True
+    network: Literal["session", "internal"] = "session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +66,7 @@ class ServedServer:
     limits: Limits
     hardening: Hardening
     endpoints: tuple[LoopbackEndpoint, ...]
+    is_internal: bool = False  # reaches nothing but the servers that it calls or that call it, and publishes no port
 
     @property
     def name(self) -> str:
@@ -96,6 +88,29 @@ class Topology:
     @property
     def names(self) -> list[str]:
         return [server.name for server in self.servers]
+
+    @property
+    def benchmark_name(self) -> str:
+        """What the served agents' benchmark data sets are called, for people; empty when there is none."""
+        datasets = [entry for server in self.servers for entry in server.instance.settings.get("datasets") or []]
+        return ",".join(str(entry.get("name")) for entry in datasets if entry.get("type") == "benchmark")
+
+    @property
+    def internal_names(self) -> list[str]:
+        """The servers that stand on the internal network alone."""
+        return [server.name for server in self.servers if server.is_internal]
+
+    def on_internal_network(self) -> set[str]:
+        """Every server that stands on the internal network: the internal ones, and those they call or are called by."""
+        internal = set(self.internal_names)
+        found = set(internal)
+        for server in self.servers:
+            called = {ref.name for ref in find_server_refs(server.instance.settings)}
+            if called & internal:
+                found.add(server.name)
+            if server.is_internal:
+                found |= called
+        return found
 
     def loopback_targets(self) -> list[tuple[str, int]]:
         """Each (host, port) on the caller's loopback that some server calls, once."""
@@ -119,12 +134,30 @@ def build_topology(config: Mapping[str, Any]) -> Topology:
             "config_paths usually bring them."
         )
     for instance in instances:
-        _check_name(instance.name)
+        check_server_name(instance.name)
     instances.sort(key=lambda instance: _START_ORDER.index(instance.server_type))
-    return Topology(config=config, servers=tuple(_served(instance) for instance in instances))
+    servers = tuple(_served(instance) for instance in instances)
+    for server in servers:
+        _check_internal(server)
+    return Topology(config=config, servers=servers)
 
 
-def _check_name(name: str) -> None:
+def _check_internal(server: ServedServer) -> None:
+    if not server.is_internal:
+        return
+    if server.instance.server_type == "responses_api_agents":
+        raise ConfigError(
+            f"The agent {server.name!r} cannot stand on the internal network: callers send it their tasks over a "
+            "published port. Set container.network: internal for the servers behind it instead."
+        )
+    if server.endpoints:
+        raise ConfigError(
+            f"The server {server.name!r} stands on the internal network, from which {server.endpoints[0].url} "
+            f"({server.endpoints[0].key}) cannot be reached. Take away container.network, or the endpoint."
+        )
+
+
+def check_server_name(name: str) -> None:
     if name == REGISTRY:
         raise ConfigError(f"A server may not be named {REGISTRY!r}: that is the registry's own name. Rename it.")
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", name):
@@ -156,7 +189,8 @@ def _served(instance: ServerInstance) -> ServedServer:
         cap_add=tuple(settings.cap_add),
         no_new_privileges=settings.no_new_privileges,
     )
-    return ServedServer(instance, limits, hardening, tuple(find_loopback_endpoints(instance.settings)))
+    endpoints = tuple(find_loopback_endpoints(instance.settings))
+    return ServedServer(instance, limits, hardening, endpoints, is_internal=settings.network == "internal")
 
 
 def _size(value: int | str, server: str, key: str, least: int = 1) -> int:
@@ -170,120 +204,51 @@ def _size(value: int | str, server: str, key: str, least: int = 1) -> int:
     return size
 
 
-# -- container view --------------------------------------------------------------------------------------------
-
-
-def container_view(
-    topology: Topology, server: ServedServer, relays: Mapping[tuple[str, int], tuple[str, int]]
-) -> dict[str, Any]:
-    """The config dict that one server may see: its own entry whole, the addresses it may call, nothing else."""
-    config = topology.config
-    view: dict[str, Any] = {key: config[key] for key in _SHARED_KEYS if key in config}
-    instances = {found.instance.name: found.instance for found in topology.servers}
-    for ref in find_server_refs(server.instance.settings):
-        if ref.name in instances and ref.name != server.name:
-            view[ref.name] = _entry(instances[ref.name], {"host": ref.name, "port": CONTAINER_PORT})
-    own = rewrite_endpoints(server.instance.settings, relays)
-    own.pop("container", None)
-    view[server.name] = _entry(server.instance, {**own, "host": "0.0.0.0", "port": CONTAINER_PORT})
-    return view
-
-
-def _entry(instance: ServerInstance, settings: Mapping[str, Any]) -> dict[str, Any]:
-    entrypoint = instance.settings.get("entrypoint", "app.py")
-    return {instance.server_type: {instance.implementation: {"entrypoint": entrypoint, **settings}}}
-
-
-def bootstrap_line(
-    *, session_id: str, server_name: str, config: Mapping[str, Any], session_secret: str, **more: Any
-) -> bytes:
-    """What a server reads from its stdin: one JSON object, ended by its only newline."""
-    message = {
-        "v": 1,
-        "session_id": session_id,
-        "server_name": server_name,
-        "config": config,
-        "session_secret": session_secret,
-        "token": None,
-        **more,
-    }
-    return json.dumps(message, ensure_ascii=False).encode() + b"\n"
-
-
-# -- host view -------------------------------------------------------------------------------------------------
-
-
-def host_view(topology: Topology, addresses: Mapping[str, tuple[str, int]]) -> dict[str, Any]:
-    """The config dict as the caller sees it: each server at its published address, the registry as head server."""
-    view = dict(topology.config)
-    for server in topology.servers:
-        instance = server.instance
-        host, port = addresses[server.name]
-        view[instance.name] = _entry(instance, {**instance.settings, "host": host, "port": port})
-    host, port = addresses[REGISTRY]
-    view["head_server"] = {"host": host, "port": port}
-    return view
-
-
-def server_instances(
-    topology: Topology, addresses: Mapping[str, tuple[str, int]], started_at: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """The registry's ``/server_instances``: one entry per server, at its published address."""
-    entries = []
-    for server in topology.servers:
-        host, port = addresses[server.name]
-        entries.append(
-            {
-                "name": server.name,
-                "process_name": server.name,
-                "server_type": server.instance.server_type,
-                "implementation": server.instance.implementation,
-                "host": host,
-                "port": port,
-                "url": f"http://{host}:{port}",
-                "status": "running",
-                "start_time": started_at.get(server.name, ""),
-            }
-        )
-    return entries
-
-
-# -- containers ------------------------------------------------------------------------------------------------
-
-
 def container_specs(
     topology: Topology,
     *,
     session_id: str,
     network: str,
+    internal_network: str = "",
     labels: Mapping[str, str],
     images: Mapping[str, str],
     registry_port: int | None,
     bind_address: str = "127.0.0.1",
 ) -> list[ContainerSpec]:
-    """One spec per server, the registry's first. ``images`` maps server names to image references."""
+    """One spec per server, the registry's first. ``images`` maps server names to image references.
+
+    ``internal_network`` is needed when some server stands on it; the registry then does too, since it is through
+    the registry that such a server is probed.
+    """
     registry = ContainerSpec(
         name=container_name(session_id, REGISTRY),
         alias=REGISTRY,
         image=images[REGISTRY],
-        network=network,
+        networks=(network, internal_network) if topology.internal_names else (network,),
         labels={**labels, SERVER: REGISTRY, SERVER_TYPE: REGISTRY, ROLE: "server"},
         publish=HostBinding(bind_address, registry_port),
         limits=Limits(memory_bytes=512 * MIB, pids=128),
+        keeps_stdin=True,
     )
-    others = [
-        replace(
-            registry,
-            name=container_name(session_id, server.name),
-            alias=server.name,
-            image=images[server.name],
-            labels={**labels, SERVER: server.name, SERVER_TYPE: server.instance.server_type, ROLE: "server"},
-            publish=HostBinding(bind_address),
-            limits=server.limits,
-            hardening=server.hardening,
+    on_internal = topology.on_internal_network()
+    others = []
+    for server in topology.servers:
+        networks = [] if server.is_internal else [network]
+        networks += [internal_network] if server.name in on_internal else []
+        others.append(
+            replace(
+                registry,
+                name=container_name(session_id, server.name),
+                alias=server.name,
+                image=images[server.name],
+                networks=tuple(networks),
+                labels={**labels, SERVER: server.name, SERVER_TYPE: server.instance.server_type, ROLE: "server"},
+                publish=None if server.is_internal else HostBinding(bind_address),
+                limits=server.limits,
+                hardening=server.hardening,
+                keeps_stdin=False,
+            )
         )
-        for server in topology.servers
-    ]
     return [registry, *others]
 
 

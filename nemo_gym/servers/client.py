@@ -156,7 +156,7 @@ class ServerClient:
         if cookies:
             headers = {**headers, "Cookie": "; ".join(f"{k}={v}" for k, v in cookies.items())}
         try:
-            data = payload_of(body)
+            data = None if body is None else payload_of(body)
             async with self._session.request(method, url + full_path, data=data, headers=headers) as response:
                 answer = await response.read()
                 if cookies is not None:

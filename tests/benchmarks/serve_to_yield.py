@@ -23,7 +23,8 @@ from nemo_gym.config.resolve import load_config, to_plain
 from nemo_gym.containers.docker_engine import DockerEngine
 from nemo_gym.containers.spec import ContainerSpec
 from nemo_gym.deployment.server_images import ensure_server_images
-from nemo_gym.deployment.topology import REGISTRY, bootstrap_line, build_topology, container_specs, container_view
+from nemo_gym.deployment.topology import REGISTRY, build_topology, container_specs
+from nemo_gym.deployment.views import bootstrap_line, container_view
 from nemo_gym.environment import serve_benchmark
 from nemo_gym.environment.serving import serving_config_paths
 from tests.support.scripted_endpoint import ScriptedEndpoint

@@ -37,9 +37,9 @@ def temporary_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
 @pytest.fixture(autouse=True)
 def nothing_is_left(engine: docker.APIClient, temporary_folder: Path) -> Iterator[None]:
     """Compares the engine's complete lists, our processes and temporary files before and after the test."""
-    before = take_snapshot(engine, [temporary_folder])
+    before = take_snapshot(engine, temporary_folder)
     yield
-    left = wait_for_nothing_left(engine, before, [temporary_folder], LEAK_DEADLINE_S)
+    left = wait_for_nothing_left(engine, before, temporary_folder, LEAK_DEADLINE_S)
     assert not left, f"left behind: {left}"
 
 

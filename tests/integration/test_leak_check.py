@@ -18,7 +18,7 @@ def test_every_planted_leak_is_found(
     engine: docker.APIClient, our_engine: DockerEngine, temporary_folder: Path
 ) -> None:
     image, _ = ensure_base(our_engine, image_files(install_root(), {}))
-    before = take_snapshot(engine, [temporary_folder])
+    before = take_snapshot(engine, temporary_folder)
     container = engine.create_container(image, name="planted-container")["Id"]
     network = engine.create_network("planted-network")["Id"]
     volume = engine.create_volume("planted-volume")["Name"]
@@ -26,7 +26,7 @@ def test_every_planted_leak_is_found(
     file.write_text("left", encoding="utf-8")
     process = subprocess.Popen([sys.executable, "-c", "input()  # planted-process"], stdin=subprocess.PIPE)
     try:
-        left = wait_for_nothing_left(engine, before, [temporary_folder], deadline_s=0.2)
+        left = wait_for_nothing_left(engine, before, temporary_folder, deadline_s=0.2)
     finally:
         process.communicate()
         file.unlink()
@@ -36,4 +36,4 @@ def test_every_planted_leak_is_found(
     kinds = {line.split(" ")[0]: line for line in left}
     assert set(kinds) == {"container", "network", "volume", "file", "process"}
     assert all("planted" in line for line in left)
-    assert wait_for_nothing_left(engine, before, [temporary_folder], deadline_s=5.0) == []
+    assert wait_for_nothing_left(engine, before, temporary_folder, deadline_s=5.0) == []

@@ -6,7 +6,6 @@ The engine's lists are taken whole, without a label filter, so that a piece that
 from __future__ import annotations
 
 import os
-import sys
 import time
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -33,37 +32,41 @@ class Snapshot:
         ]
 
 
-def take_snapshot(engine: docker.APIClient, folders: list[Path]) -> Snapshot:
-    """The engine's lists, our processes, and the files in the folders that hold temporary ones."""
+def take_snapshot(engine: docker.APIClient, folder: Path) -> Snapshot:
+    """The engine's lists, and the processes and files of a test whose temporary folder is ``folder``."""
     return Snapshot(
         containers=frozenset(f"{c['Id'][:12]} {c['Names'][0]}" for c in engine.containers(all=True)),
         networks=frozenset(f"{n['Id'][:12]} {n['Name']}" for n in engine.networks()),
         volumes=frozenset(volume["Name"] for volume in engine.volumes()["Volumes"] or []),
-        processes=frozenset(our_processes()),
-        files=frozenset(str(path) for folder in folders for path in folder.rglob("*")),
+        processes=frozenset(processes_started_under(folder)),
+        files=frozenset(str(path) for path in folder.rglob("*")),
     )
 
 
-def our_processes() -> list[str]:
-    """Every process that runs this package or this Python, but for this one: pid and command line."""
+def processes_started_under(folder: Path) -> list[str]:
+    """Every process that inherited ``folder`` as its temporary one: pid and command line.
+
+    Whatever a test starts, and whatever that starts, carries the test's own folder in its environment; other people's
+    processes on the machine do not.
+    """
+    marker = f"TMPDIR={folder}".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if marker not in (entry / "environ").read_bytes().split(b"\0"):
+                continue
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
         except OSError:  # ended meanwhile
             continue
-        line = b" ".join(words).decode(errors="replace").strip()
-        if int(entry.name) != os.getpid() and ("nemo_gym" in line or line.startswith(sys.executable)):
+        if line and int(entry.name) != os.getpid():  # a zombie has no command line
             found.append(f"{entry.name} {line[:200]}")
     return found
 
 
-def wait_for_nothing_left(
-    engine: docker.APIClient, before: Snapshot, folders: list[Path], deadline_s: float
-) -> list[str]:
+def wait_for_nothing_left(engine: docker.APIClient, before: Snapshot, folder: Path, deadline_s: float) -> list[str]:
     """What is left once the deadline has passed; empty as soon as nothing is."""
     end = time.monotonic() + deadline_s
-    while left := take_snapshot(engine, folders).left_since(before):
+    while left := take_snapshot(engine, folder).left_since(before):
         if time.monotonic() > end:
             break
         time.sleep(0.05)

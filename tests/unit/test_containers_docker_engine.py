@@ -17,7 +17,7 @@ from nemo_gym.errors import EngineError, EngineNotFoundError, EngineUnavailableE
 from tests.unit.fake_daemon import Request, Route, fake_daemon
 from tests.unit.fake_engine import FakeEngine
 
-SPEC = ContainerSpec(name="c", alias="a", image="i", network="n")
+SPEC = ContainerSpec(name="c", alias="a", image="i", networks=("n",))
 
 
 @contextmanager

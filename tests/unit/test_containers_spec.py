@@ -17,7 +17,7 @@ SPEC = ContainerSpec(
     name="nemo-gym-0a1b2c3d4e-policy_model",
     alias="policy_model",
     image="nemo-gym/responses-api-models/openai-model:1-2",
-    network="nemo-gym-0a1b2c3d4e",
+    networks=("nemo-gym-0a1b2c3d4e",),
     labels=MappingProxyType({"nemo-gym.session": "0a1b2c3d4e"}),
 )
 

@@ -14,15 +14,8 @@ from hypothesis import strategies as st
 
 from nemo_gym.containers.spec import ContainerSpec, Hardening, HostBinding, Limits
 from nemo_gym.deployment.endpoints import LoopbackEndpoint
-from nemo_gym.deployment.topology import (
-    bootstrap_line,
-    build_topology,
-    container_specs,
-    container_view,
-    host_view,
-    images_needed,
-    server_instances,
-)
+from nemo_gym.deployment.topology import build_topology, container_specs, images_needed
+from nemo_gym.deployment.views import bootstrap_line, container_view, host_view, server_instances
 from nemo_gym.errors import ConfigError
 
 GIB = 1024**3

@@ -1,0 +1,133 @@
+"""How a session is to be served: addresses, token, deadlines, logs. Pure: from the config and what the caller gave."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nemo_gym.containers.engine import Endpoint
+from nemo_gym.containers.readiness import Deadlines
+from nemo_gym.errors import ConfigError
+
+TOKEN_VARIABLE = "NEMO_GYM_TOKEN"
+
+SERVER_READY_TIMEOUT_S = 120.0
+ENDPOINT_READY_TIMEOUT_S = 60.0
+STOP_GRACE_S = 5.0
+
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class ServingSettings:
+    """``registry_port`` None: the engine assigns one; ``port_option`` is what the user calls it.
+
+    ``bind_address`` is where ports are published, ``published_host`` where callers reach them, ``token`` what every
+    request must carry. ``log_folder`` receives every server's log before it is removed; when ``keep_logs`` is not
+    set, only those of a session that failed.
+    """
+
+    registry_port: int | None
+    port_option: str
+    bind_address: str
+    published_host: str
+    token: str | None
+    deadlines: Deadlines
+    stop_grace_s: float
+    log_folder: Path
+    keep_logs: bool
+
+
+def parse_serving_settings(
+    config: Mapping[str, Any],
+    endpoint: Endpoint,
+    environ: Mapping[str, str],
+    *,
+    registry_port: int | None,
+    default_registry_port: int | None,
+) -> ServingSettings:
+    """The settings of one session. Raises ``ConfigError`` for a value that cannot be used."""
+    option, port = _registry_port(config, registry_port, default_registry_port)
+    token = environ.get(TOKEN_VARIABLE) or None
+    bind_address = _bind_address(config, endpoint, token)
+    log_folder = config.get("nemo_gym_log_dir")
+    return ServingSettings(
+        registry_port=port,
+        port_option=option,
+        bind_address=bind_address,
+        published_host=_published_host(config, endpoint, bind_address),
+        token=token,
+        deadlines=Deadlines(
+            server_s=_seconds(config, "server_ready_timeout_seconds", SERVER_READY_TIMEOUT_S),
+            endpoint_s=_seconds(config, "model_endpoint_readiness_timeout_seconds", ENDPOINT_READY_TIMEOUT_S),
+        ),
+        stop_grace_s=_seconds(config, "server_stop_grace_seconds", STOP_GRACE_S),
+        log_folder=Path(log_folder or Path(config.get("results_dir") or "results") / "logs"),
+        keep_logs=log_folder is not None,
+    )
+
+
+def _registry_port(
+    config: Mapping[str, Any], registry_port: int | None, default_registry_port: int | None
+) -> tuple[str, int | None]:
+    if registry_port is not None:
+        return "registry_port", _port(registry_port, "registry_port")
+    head_server = config.get("head_server")
+    if isinstance(head_server, Mapping) and head_server.get("port") is not None:
+        return "head_server.port", _port(head_server["port"], "head_server.port")
+    return "registry_port", default_registry_port
+
+
+def _port(value: Any, option: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65535:
+        raise ConfigError(f"{option} must be a TCP port from 1 to 65535, and is {value!r}.")
+    return value
+
+
+def _bind_address(config: Mapping[str, Any], endpoint: Endpoint, token: str | None) -> str:
+    address = str(config.get("bind_address") or _LOOPBACK)
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        raise ConfigError(
+            f"bind_address must be an IP address of the engine's machine, such as 0.0.0.0, and is {address!r}."
+        ) from None
+    if parsed.is_loopback and not endpoint.is_local:
+        raise ConfigError(
+            f"The engine at {endpoint.url} ({endpoint.source}) is on another machine, and servers are published on its "
+            "loopback, which cannot be reached from here. Set bind_address to an address of that machine (or "
+            f"0.0.0.0), and a token in the environment: export {TOKEN_VARIABLE}=$(openssl rand -hex 32)."
+        )
+    if not parsed.is_loopback and token is None:
+        raise ConfigError(
+            f"bind_address {address} lets other machines reach the servers, which then need a token that every "
+            f"request must carry. Type `export {TOKEN_VARIABLE}=$(openssl rand -hex 32)`, and set the same value where "
+            "the callers run."
+        )
+    return address
+
+
+def _published_host(config: Mapping[str, Any], endpoint: Endpoint, bind_address: str) -> str:
+    if config.get("published_host"):
+        return str(config["published_host"])
+    if not ipaddress.ip_address(bind_address).is_unspecified:
+        return bind_address
+    if not endpoint.is_local:
+        return endpoint.dial_host
+    raise ConfigError(
+        f"bind_address {bind_address} is every address of this machine; set published_host to the one (or the name) "
+        "that callers reach it at."
+    )
+
+
+def _seconds(config: Mapping[str, Any], key: str, default: float) -> float:
+    value = config.get(key)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise ConfigError(f"{key} must be a number of seconds, and is {value!r}.")
+    return float(value)
