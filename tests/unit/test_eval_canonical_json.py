@@ -23,7 +23,7 @@ def reference(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-@given(JSON)
+@given(JSON | st.floats(-1e-3, 1e-3) | st.floats(1e14, 1e18))
 def test_same_bytes_as_the_standard_library(value: Any) -> None:
     assert dumps_canonical(value) == reference(value)
     assert loads_exact(reference(value)) == value
@@ -34,6 +34,7 @@ def test_same_bytes_as_the_standard_library(value: Any) -> None:
     ("text", "canonical"),
     [
         (b'{"b": 1, "a": 2}', b'{"a":2,"b":1}'),
+        (b"[0.00006103515625, 0.0001, 10.00001]", b"[6.103515625e-05,0.0001,10.00001]"),
         (b"[1e16, 1e-7, 0.00001, 1.0, -0.0]", b"[1e+16,1e-07,1e-05,1.0,-0.0]"),
         (b"[18446744073709551616, -9223372036854775809]", b"[18446744073709551616,-9223372036854775809]"),
         ('{"ä": "\\u00e9\\u2028"}'.encode(), '{"ä":"é\u2028"}'.encode()),
