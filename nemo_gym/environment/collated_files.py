@@ -24,6 +24,7 @@ from nemo_gym.environment.checkout import gym_commit
 from nemo_gym.environment.data_lock import open_prepared
 from nemo_gym.errors import ConfigError
 from nemo_gym.eval.collation import PARAMS, PlannedTasks, RowSource, collate
+from nemo_gym.eval.collector import collector_paused
 from nemo_gym.eval.eval_plan import EvalPlan, GymVersion, PlannedFrom, PlannedTask, build_plan
 from nemo_gym.eval.prompts import PromptTemplate, parse_prompt_config
 
@@ -66,7 +67,8 @@ def collate_config(
     tasks = PlannedTasks()
     rows: list[dict[str, Any]] = []
     position = 0
-    with _output_files(output_dir, [source.name for _, source in sources]) as outputs:
+    names = [source.name for _, source in sources]
+    with collector_paused() if keep_rows else nullcontext(), _output_files(output_dir, names) as outputs:
         for benchmark, source in sources:
             output = outputs.get(source.name)
             first = position
@@ -85,7 +87,7 @@ def collate_config(
                 raise ConfigError(f"Data set {source.name!r} has no rows: {benchmark.data_file} is empty.")
         if wanted is not None:
             _refuse_unknown_ids(wanted, tasks)
-    selected = [task for task in tasks if wanted is None or task.task_id.task_id in wanted]
+        selected = [task for task in tasks if wanted is None or task.task_id.task_id in wanted]
     return Collated(selected, None if wanted is None else sorted(wanted), rows)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from nemo_gym.errors import ConfigError
 from nemo_gym.eval.canonical_json import dumps_canonical, loads_exact
 from nemo_gym.eval.collation import AGENT_REF
+from nemo_gym.eval.collector import collector_paused
 from nemo_gym.eval.eval_plan import EvalPlan
 
 _HEAD: Final = '{"plan":\n'
@@ -38,7 +39,9 @@ def parse_planned(text: str) -> tuple[EvalPlan, list[dict[str, Any]]]:
         middle = text.find(_MIDDLE)
         if text.startswith(_HEAD) and middle >= 0 and text.endswith(_END):
             plan = loads_exact(text[len(_HEAD) : middle])
-            return EvalPlan.from_dict(plan), _checked_rows(_rows_in_lines(text, middle + len(_MIDDLE)))
+            with collector_paused():
+                rows = _checked_rows(_rows_in_lines(text, middle + len(_MIDDLE)))
+            return EvalPlan.from_dict(plan), rows
         data = loads_exact(text)
     except ValueError as error:
         raise ConfigError(
