@@ -7,7 +7,7 @@ import hmac
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, cast, get_type_hints
+from typing import Any, ClassVar, Literal, NamedTuple, cast, get_type_hints
 
 import orjson
 from aiohttp import web
@@ -40,7 +40,7 @@ class ServerSettings(BaseModel):
 
     host: str = "0.0.0.0"
     port: int = 8000
-    log_level: str = "INFO"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     shutdown_grace_s: float = 4.0
     max_body_bytes: int = 2**30
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from nemo_gym.servers.messages import JsonDict, VerifyRequest
 from nemo_gym.servers.process import run_server
@@ -35,20 +35,31 @@ class Row(VerifyRequest):
 
     _regex_compiles = field_validator("answer_regex")(lambda value: _checked_regex(value))
 
-    @model_validator(mode="after")
-    def _answer_is_an_option(self) -> Row:
-        if len(self.texts()) != len(self.options):
-            raise ValueError("options: their letters are not distinct")
-        if self.right_letter() not in self.texts():
-            letters = ", ".join(self.texts())
-            raise ValueError(f"expected_answer: {self.expected_answer!r} is none of the options' letters {letters}")
-        return self
+    @field_validator("options")
+    @classmethod
+    def _letters_are_distinct(cls, options: list[Option]) -> list[Option]:
+        letters = _letters(options)
+        if len(set(letters)) != len(letters):
+            raise ValueError(f"their letters are not distinct: {', '.join(letters)}")
+        return options
+
+    @field_validator("expected_answer")
+    @classmethod
+    def _answer_is_an_option(cls, answer: str, others: ValidationInfo) -> str:
+        letters = _letters(others.data.get("options") or ())
+        if letters and answer.strip().upper() not in letters:
+            raise ValueError(f"{answer!r} is none of the options' letters {', '.join(letters)}")
+        return answer
 
     def texts(self) -> Options:
-        return {option.letter.strip().upper(): option.text for option in self.options}
+        return dict(zip(_letters(self.options), (option.text for option in self.options), strict=True))
 
     def right_letter(self) -> str:
         return self.expected_answer.strip().upper()
+
+
+def _letters(options: Iterable[Option]) -> list[str]:
+    return [option.letter.strip().upper() for option in options]
 
 
 class McqaSettings(ResourcesSettings):

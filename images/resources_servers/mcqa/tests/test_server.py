@@ -73,7 +73,7 @@ async def test_a_row_that_cannot_be_judged_is_refused_by_name(fields: dict[str, 
     async with serving(Mcqa) as mcqa:
         reply = await mcqa.post("/verify", row("Answer: B", **fields))
     assert reply.status == 422
-    assert named in reply.json()["error"]["message"]
+    assert ".".join(map(str, reply.json()["detail"][0]["loc"])) == f"body.{named}"
 
 
 async def test_the_forms_and_the_regex_are_settings_and_a_row_may_bring_its_own_regex() -> None:
