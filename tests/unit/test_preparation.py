@@ -623,6 +623,13 @@ def test_settings_that_cannot_be_are_config_errors(root: Path, settings: dict[st
         plan_benchmark("demo", overrides=settings)
 
 
+def test_environments_of_scripts_lie_in_the_configured_cache(root: Path, tmp_path: Path) -> None:
+    assert parse_prepare_config({}).uv_venv_dir == tmp_path / "cache" / "venvs"
+    assert parse_prepare_config({"cache_dir": "/elsewhere"}).uv_venv_dir == Path("/elsewhere/venvs")
+    assert parse_prepare_config({"cache_dir": "/elsewhere", "uv_venv_dir": "/v"}).uv_venv_dir == Path("/v")
+    assert parse_prepare_config({"cache_dir": "~/elsewhere"}).uv_venv_dir == Path.home() / "elsewhere" / "venvs"
+
+
 def test_the_setting_is_read_from_the_config(root: Path) -> None:
     make_benchmark(root, script="import time\ndef prepare(output_path): time.sleep(60)\n")
     with pytest.raises(PreparationFailedError, match=r"within 0.5 s"):
