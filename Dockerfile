@@ -44,6 +44,7 @@ ENV PATH=/opt/gym/bin:/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/b
     PYTHONPATH=/opt/server/lib \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
+    PYDANTIC_DISABLE_PLUGINS=__all__ \
     HOME=/tmp
 WORKDIR /opt/server/app
 USER gym

@@ -10,6 +10,7 @@ import docker
 
 SESSION = "nemo-gym.session"
 SERVER = "nemo-gym.server"
+OWNER_PID = "nemo-gym.owner-pid"
 
 
 def get(port: int, path: str) -> Any:
