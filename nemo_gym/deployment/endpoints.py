@@ -1,4 +1,4 @@
-"""Endpoints on the caller's loopback: finding them in a server's settings, and rewriting them for a container.
+"""Endpoints that servers call: which key of the config holds one, and those on the caller's loopback.
 
 Pure. A URL such as ``http://127.0.0.1:8000/v1`` means the container itself when read inside one; a relay on the
 session's network gives each such endpoint an address that works there.
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from nemo_gym.config.config_types import ServerInstance
+
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -23,6 +25,28 @@ class LoopbackEndpoint:
     url: str
     host: str
     port: int
+
+
+def config_key_of(config: Mapping[str, Any], instance: ServerInstance, setting: str) -> str:
+    """What the user calls a server's ``setting``: the top-level key that fills it, else the whole path to it.
+
+    In a resolved config a setting and the key that filled it (``openai_base_url: ${judge_base_url}``) only hold the
+    same value. Of several such keys the one that shares most words with the server's name is meant; one that shares
+    none may hold it by chance, so it is named beside the path. What is no setting of the server stays as it is.
+    """
+    if setting not in instance.settings:
+        return setting
+    path = f"{instance.name}.{instance.server_type}.{instance.implementation}.{setting}"
+    value = instance.settings[setting]
+    holders = [key for key, held in config.items() if isinstance(held, str) and held and held == value]
+    if not holders:
+        return path
+    best = max(holders, key=lambda key: (_shared_words(key, instance.name), _shared_words(key, setting)))
+    return best if _shared_words(best, instance.name) else f"{path} (the same value as {best})"
+
+
+def _shared_words(one: str, other: str) -> int:
+    return len(set(one.lower().split("_")) & set(other.lower().split("_")))
 
 
 def find_loopback_endpoints(settings: Any, key: str = "") -> Iterator[LoopbackEndpoint]:

@@ -33,8 +33,8 @@ _CAUSES: tuple[tuple[re.Pattern[str], str, str], ...] = (
         "Correct the keys that the log names.",
     ),
     (
-        # the last line of a traceback, also inside the JSON lines that our own servers log
-        re.compile(r"(?:^|[\s\"\\n])[\w.]*(?:Error|Exception)\b", re.MULTILINE),
+        # the last line of a traceback, also inside the JSON lines that our own servers log; or "what: SomeError: why"
+        re.compile(r"(?:^|\"|\\n)[\w.]*(?:Error|Exception)\b|\b\w+(?:Error|Exception): ", re.MULTILINE),
         "an exception while it started",
         "Mend what the log's last line names, in the server's app.py or in its settings.",
     ),
@@ -65,10 +65,16 @@ def refused(server: FailedServer, said: str) -> ServerStartError:
     return _error(server, "could not be started", f"the engine says: {said}", "Mend what the engine names, and retry.")
 
 
-def not_ready(server: FailedServer, error: NotReadyError, as_the_caller_sees: Callable[[str], str]) -> ServerStartError:
+def not_ready(
+    server: FailedServer,
+    error: NotReadyError,
+    as_the_caller_sees: Callable[[str], str],
+    config_key_of: Callable[[str], str],
+) -> ServerStartError:
     """The server runs, but is late, is another one, or says that it cannot be ready.
 
-    ``as_the_caller_sees`` turns addresses as the container sees them into those in the user's config.
+    ``as_the_caller_sees`` turns addresses as the container sees them into those in the user's config, and
+    ``config_key_of`` the name of one of the server's settings into the key that the user gave it with.
     """
     detail = as_the_caller_sees(error.detail)
     key = error.answer.get("key")
@@ -76,7 +82,8 @@ def not_ready(server: FailedServer, error: NotReadyError, as_the_caller_sees: Ca
         waited = f" after {server.elapsed_s:.0f} s" if error.reason is NotReadyReason.ENDPOINT_LATE else ""
         return ServerStartError(
             f"The model endpoint is not usable{waited}: {detail}\n"
-            f"It was asked from inside the container of {server.name!r}. Check {key} in the config or overrides.",
+            f"It was asked from inside the container of {server.name!r}. Check {config_key_of(str(key))} in the config "
+            "or overrides.",
             server=server.name,
             phase=server.phase,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 from collections.abc import Mapping, Sequence
 
@@ -15,6 +16,12 @@ Address = tuple[str, int]
 
 # where servers say that they listen, and people therefore say that they are called
 _DIALLED = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+_HTTPS_HINT = (
+    "Containers see this machine's loopback under another address, which no certificate of it names: let the endpoint "
+    "speak plain http:// there (it does not leave this machine), or name an address that its certificate is for"
+)
 
 
 class LoopbackRelays:
@@ -53,10 +60,15 @@ class LoopbackRelays:
     def as_the_caller_sees(self, text: str) -> str:
         """A relay's address, which means nothing to the user, as the loopback endpoint that it stands for."""
         for (host, port), (relay_host, relay_port) in self._addresses.items():
-            relayed = f"{relay_host}:{relay_port}"
-            if relayed in text and not _is_listening(_DIALLED.get(host, host), port):
-                text += f" (nothing listens on {host}:{port} on this machine)"
-            text = text.replace(relayed, f"{host}:{port}")
+            relayed = re.compile(rf"(?<![\d.]){re.escape(f'{relay_host}:{relay_port}')}(?!\d)")
+            if relayed.search(text) is None:
+                continue
+            own = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            text = relayed.sub(own, text)
+            if not _is_listening(_DIALLED.get(host, host), port):
+                text = f"nothing listens on {own} on this machine ({text})"
+            elif "certificate" in text:
+                text += f". {_HTTPS_HINT}"
         return text
 
 

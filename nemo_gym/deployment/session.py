@@ -9,7 +9,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 
 from nemo_gym.config.config_types import BaseServerConfig
@@ -30,6 +30,7 @@ from nemo_gym.containers.readiness import (
 )
 from nemo_gym.containers.spec import ContainerSpec
 from nemo_gym.deployment import failures
+from nemo_gym.deployment.endpoints import config_key_of
 from nemo_gym.deployment.loopback import LoopbackRelays
 from nemo_gym.deployment.registry_feed import RegistryFeed
 from nemo_gym.deployment.running import Clock, RunningServer, RunningSession
@@ -262,7 +263,14 @@ class Session:
         failed = self._failed(server, "ready", began, container_id)
         if death is not None:
             return failures.died(failed, death)
-        return failures.not_ready(failed, error, self._relays.as_the_caller_sees)
+        return failures.not_ready(failed, error, self._relays.as_the_caller_sees, self._config_key_of(server))
+
+    def _config_key_of(self, server: str) -> Callable[[str], str]:
+        """What the user calls a server's settings."""
+        served = self._servers.get(server)
+        if served is None:
+            return lambda setting: setting
+        return functools.partial(config_key_of, self._topology.config, served.instance)
 
     def _failed(self, server: str, phase: str, began: float, container_id: str | None) -> failures.FailedServer:
         log = ""

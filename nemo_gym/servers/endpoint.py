@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -39,6 +39,16 @@ class RetryPolicy(BaseModel):
     longest_wait_s: float = Field(default=60.0, ge=0)
 
 
+class SettingNames(NamedTuple):
+    """What a server calls the settings that its endpoint comes from, for errors that name them."""
+
+    base_url: str = "openai_base_url"
+    api_key: str = "openai_api_key"
+
+
+OPENAI_SETTINGS = SettingNames()
+
+
 class EndpointError(RequestError):
     """What the endpoint said instead of an answer, as the caller gets it."""
 
@@ -65,6 +75,7 @@ class Endpoint:
         connect_timeout_s: float = 10.0,
         request_timeout_s: float | None = None,
         retry: RetryPolicy | None = None,
+        names: SettingNames = OPENAI_SETTINGS,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -75,6 +86,7 @@ class Endpoint:
         self._connect_timeout_s = connect_timeout_s
         self._request_timeout_s = request_timeout_s
         self._retry = retry or RetryPolicy()
+        self._names = names
         self._session: aiohttp.ClientSession | None = None
         self._reached = False
 
@@ -97,21 +109,24 @@ class Endpoint:
         address = f"{self.base_url}/models"
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            return self._failed("policy_base_url", "it is no http:// or https:// address")
+            return self._failed(self._names.base_url, "it is no http:// or https:// address")
         timeout = aiohttp.ClientTimeout(total=PROBE_DEADLINE_S)
         try:
             async with self._client().get(address, headers=self._headers, timeout=timeout) as response:
                 status = response.status
         except aiohttp.InvalidURL:
-            return self._failed("policy_base_url", "it is no http:// or https:// address")
+            return self._failed(self._names.base_url, "it is no http:// or https:// address")
         except aiohttp.ClientConnectorDNSError:
-            return self._failed("policy_base_url", f"the name {parts.hostname} cannot be resolved")
+            return self._failed(self._names.base_url, f"the name {parts.hostname} cannot be resolved")
+        except aiohttp.ClientConnectorCertificateError as error:
+            why = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
+            return self._failed(self._names.base_url, f"the certificate of {address} is not accepted: {why}")
         except TimeoutError:
             return self._waiting(f"no answer to GET {address} within {PROBE_DEADLINE_S:.0f} s")
         except (aiohttp.ClientError, OSError) as error:
             return self._waiting(f"GET {address} cannot be sent: {error}")
         if status in (401, 403):
-            return self._failed("policy_api_key", f"the endpoint refuses the key: HTTP {status} to GET {address}")
+            return self._failed(self._names.api_key, f"the endpoint refuses the key: HTTP {status} to GET {address}")
         self._reached = True
         return READY
 
@@ -119,7 +134,7 @@ class Endpoint:
         return Readiness("failed", key=key, address=self.base_url, detail=detail)
 
     def _waiting(self, detail: str) -> Readiness:
-        return Readiness("waiting", key="policy_base_url", address=self.base_url, detail=detail)
+        return Readiness("waiting", key=self._names.base_url, address=self.base_url, detail=detail)
 
     async def _post_again(self, path: str, body: bytes, failure: _RetriedError, started: float) -> JsonDict:
         # Imported here: most processes never meet a failing endpoint, and each start would pay for it.
@@ -210,7 +225,7 @@ class Endpoint:
         text = answer.decode("utf-8", "replace")
         said = f"{address} answered HTTP {status}: {error_message_in(answer)}"
         if status in (401, 403):
-            said = f"the endpoint refuses the key (policy_api_key): {said}"
+            said = f"the endpoint refuses the key ({self._names.api_key}): {said}"
         fields = {"endpoint": self.base_url, "status": status, "body_tail": text[-_TAIL_CHARS:]}
         passed_on = status if 400 <= status < 500 else 504 if status == 504 else 502
         return EndpointError(passed_on, "endpoint_error", said, fields)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nemo_gym.deployment.endpoints import LoopbackEndpoint, find_loopback_endpoints, rewrite_endpoints
+from nemo_gym.config.config_types import ServerInstance
+from nemo_gym.deployment.endpoints import (
+    LoopbackEndpoint,
+    config_key_of,
+    find_loopback_endpoints,
+    rewrite_endpoints,
+)
 
 RELAY = ("172.30.0.1", 40000)
 
@@ -32,6 +38,51 @@ SETTINGS = st.recursive(
 def found(text: str) -> tuple[str, int] | None:
     endpoints = list(find_loopback_endpoints({"url": text}))
     return (endpoints[0].host, endpoints[0].port) if endpoints else None
+
+
+def model(name: str, base_url: Any = "http://a/v1", api_key: Any = "k") -> ServerInstance:
+    settings = {"openai_base_url": base_url, "openai_api_key": api_key}
+    return ServerInstance(name, "responses_api_models", "openai_model", settings)
+
+
+class TestConfigKeys:
+    CONFIG: ClassVar[dict[str, Any]] = {
+        "policy_model_name": "m",
+        "policy_base_url": "http://a/v1",
+        "policy_api_key": "k",
+        "judge_api_key": "k",
+        "judge_base_url": "http://b/v1",
+        "empty": "",
+        "port": 8000,
+        "policy_model": {"responses_api_models": {}},
+    }
+
+    @pytest.mark.parametrize(
+        ("instance", "setting", "key"),
+        [
+            (model("policy_model"), "openai_base_url", "policy_base_url"),
+            (model("policy_model"), "openai_api_key", "policy_api_key"),
+            (model("judge", "http://b/v1"), "openai_base_url", "judge_base_url"),
+            (model("judge_model", "http://b/v1"), "openai_api_key", "judge_api_key"),  # two hold it: its own
+            (model("safety_Judge", "http://b/v1"), "openai_base_url", "judge_base_url"),
+        ],
+    )
+    def test_the_one_that_goes_with_the_servers_name(self, instance: ServerInstance, setting: str, key: str) -> None:
+        assert config_key_of(self.CONFIG, instance, setting) == key
+
+    @pytest.mark.parametrize("value", ["http://elsewhere/v1", "", None, 8000, ["http://a/v1"]])
+    def test_else_the_whole_path(self, value: Any) -> None:
+        path = "judge.responses_api_models.openai_model.openai_base_url"
+        assert config_key_of(self.CONFIG, model("judge", value), "openai_base_url") == path
+
+    def test_one_that_may_hold_it_by_chance(self) -> None:
+        path = "judge.responses_api_models.openai_model.openai_base_url"
+        told = config_key_of(self.CONFIG, model("judge"), "openai_base_url")
+        assert told == f"{path} (the same value as policy_base_url)"
+
+    def test_what_is_no_setting_stays(self) -> None:
+        """A server written elsewhere may name the user's key itself."""
+        assert config_key_of(self.CONFIG, model("judge"), "policy_base_url") == "policy_base_url"
 
 
 class TestFinding:

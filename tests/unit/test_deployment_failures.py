@@ -9,7 +9,7 @@ import pytest
 
 from nemo_gym.containers.deaths import Death
 from nemo_gym.containers.readiness import NotReadyError, NotReadyReason
-from nemo_gym.deployment.failures import FailedServer, died, not_ready
+from nemo_gym.deployment.failures import FailedServer, died, not_ready, refused
 from nemo_gym.errors import ConfigError, ServerStartError
 
 SERVER = FailedServer("verifier", "resources_servers", "ready", 1.26, "one\ntwo\n")
@@ -21,7 +21,7 @@ def as_it_is(text: str) -> str:
 
 
 def fail(reason: NotReadyReason, detail: str = "the detail", **answer: Any) -> ServerStartError:
-    return not_ready(SERVER, NotReadyError(reason, detail, answer), as_it_is)
+    return not_ready(SERVER, NotReadyError(reason, detail, answer), as_it_is, as_it_is)
 
 
 class TestDied:
@@ -51,6 +51,10 @@ class TestDied:
         error = died(SERVER, death)
         assert f"'verifier' {how} before it was ready" in str(error)
         assert (error.exit_code, error.oom_killed) == (death.exit_code, death.oom_killed)
+
+    def test_while_the_others_were_still_starting(self) -> None:
+        error = died(dataclasses.replace(SERVER, phase="serving"), EXITED)
+        assert "exited with code 1 before the session was ready (phase: serving, after 1.3 s)" in str(error)
 
     @pytest.mark.parametrize(
         ("server_type", "kind"),
@@ -97,6 +101,16 @@ class TestCauses:
                 "an exception while it started",
                 "Mend what the log's last line names",
             ),
+            (
+                '{"level": "error", "message": "it failed", "exception": "Traceback\\n  File x\\nKeyError: \'mode\'"}',
+                "an exception while it started",
+                "Mend what the log's last line names",
+            ),
+            (
+                "2026-01-01 the start failed: RuntimeError: no such mode",
+                "an exception while it started",
+                "Mend what the log's last line names",
+            ),
         ],
     )
     def test_from_the_log(self, log: str, cause: str, remedy: str) -> None:
@@ -115,6 +129,18 @@ class TestCauses:
         assert "Likely cause" not in str(died(dataclasses.replace(SERVER, log=log), EXITED))
 
 
+class TestRefused:
+    def test_whole(self) -> None:
+        error = refused(dataclasses.replace(SERVER, phase="create", log=""), "invalid capability SYS_EVERYTHING")
+        assert str(error) == (
+            "The resources server 'verifier' could not be started (phase: create, after 1.3 s).\n"
+            "It logged nothing.\n"
+            "Likely cause: the engine says: invalid capability SYS_EVERYTHING.\n"
+            "Mend what the engine names, and retry."
+        )
+        assert (error.server, error.phase, error.exit_code, error.oom_killed) == ("verifier", "create", None, False)
+
+
 class TestNotReady:
     def test_a_key_that_is_refused(self) -> None:
         error = fail(NotReadyReason.FAILED, "HTTP 401 from http://far/v1", key="policy_api_key")
@@ -131,9 +157,14 @@ class TestNotReady:
 
     def test_addresses_as_the_caller_knows_them(self) -> None:
         cause = NotReadyError(NotReadyReason.FAILED, "no answer from 172.30.0.1:8000", {"key": "policy_base_url"})
-        error = not_ready(SERVER, cause, lambda text: text.replace("172.30.0.1", "127.0.0.1"))
+        error = not_ready(SERVER, cause, lambda text: text.replace("172.30.0.1", "127.0.0.1"), as_it_is)
         assert "no answer from 127.0.0.1:8000" in str(error)
         assert "172.30.0.1" not in str(error)
+
+    def test_the_key_as_the_caller_knows_it(self) -> None:
+        cause = NotReadyError(NotReadyReason.FAILED, "HTTP 401", {"key": "openai_api_key"})
+        error = not_ready(SERVER, cause, as_it_is, {"openai_api_key": "judge_api_key"}.__getitem__)
+        assert str(error).endswith("Check judge_api_key in the config or overrides.")
 
     def test_late(self) -> None:
         text = str(fail(NotReadyReason.LATE, "verifier does not answer (refused) after 120 s"))

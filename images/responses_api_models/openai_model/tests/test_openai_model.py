@@ -198,7 +198,7 @@ class TestFailures:
         async with model_before(endpoint) as model:
             reply = await model.post("/v1/responses", {"input": "q"})
         assert reply.status == 401
-        assert "policy_api_key" in reply.json()["error"]["message"]
+        assert "openai_api_key" in reply.json()["error"]["message"]
         assert KEY.encode() not in reply.body
 
     @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ class TestReadiness:
         async with model_before(Endpoint(says(RESPONSE), models_status=status)) as model:
             reply = await model.get("/ready")
         state = reply.json()
-        assert (reply.status, state["status"], state["key"]) == (503, "failed", "policy_api_key")
+        assert (reply.status, state["status"], state["key"]) == (503, "failed", "openai_api_key")
         assert f"HTTP {status}" in state["detail"]
         assert KEY.encode() not in reply.body
 
@@ -265,14 +265,14 @@ class TestReadiness:
         settings = {"openai_base_url": f"http://127.0.0.1:{port}/v1", "openai_model": "m", "openai_api_key": KEY}
         async with serving(OpenAIModel, settings) as model:
             state = (await model.get("/ready")).json()
-        assert (state["status"], state["key"]) == ("waiting", "policy_base_url")
+        assert (state["status"], state["key"]) == ("waiting", "openai_base_url")
         assert state["address"] == f"http://127.0.0.1:{port}/v1"
 
     @pytest.mark.parametrize("address", ["http://no-such-host.invalid/v1", "no address", "ftp://127.0.0.1/v1"])
     async def test_an_address_that_leads_nowhere_has_failed(self, address: str) -> None:
         async with serving(OpenAIModel, {"openai_base_url": address, "openai_model": "m"}) as model:
             state = (await model.get("/ready")).json()
-        assert (state["status"], state["key"]) == ("failed", "policy_base_url")
+        assert (state["status"], state["key"]) == ("failed", "openai_base_url")
         assert state["detail"]
 
 
