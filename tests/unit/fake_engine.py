@@ -91,6 +91,7 @@ class FakeEngine:
     pullable: set[str] = field(default_factory=set)
     containers: dict[str, ContainerState] = field(default_factory=dict)
     networks: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    internal_networks: set[str] = field(default_factory=set)
     volumes: dict[str, Mapping[str, str]] = field(default_factory=dict)
     errors: dict[str, list[Exception]] = field(default_factory=dict)
     fail_build: str = "\0"
@@ -152,8 +153,10 @@ class FakeEngine:
         self._called("remove_dangling_images")
         self.swept_stages.append(label)
 
-    def create_network(self, name: str, labels: Mapping[str, str]) -> NetworkState:
+    def create_network(self, name: str, labels: Mapping[str, str], *, internal: bool = False) -> NetworkState:
         self._called("create_network")
+        if internal:
+            self.internal_networks.add(name)
         self.networks[name] = dict(labels)
         return NetworkState(id=name, name=name, gateway="172.30.0.1", subnet="172.30.0.0/16")
 

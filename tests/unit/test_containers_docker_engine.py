@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +15,13 @@ import pytest
 from nemo_gym.containers.docker_engine import DockerEngine, published_port
 from nemo_gym.containers.engine import ContainerState, Leftovers, NetworkState
 from nemo_gym.containers.spec import ContainerSpec
-from nemo_gym.errors import EngineError, EngineNotFoundError, EngineUnavailableError, PortTakenError
+from nemo_gym.errors import (
+    EngineError,
+    EngineNotFoundError,
+    EngineUnavailableError,
+    NoAddressRangeError,
+    PortTakenError,
+)
 from tests.unit.fake_daemon import Request, Route, fake_daemon
 from tests.unit.fake_engine import FakeEngine
 
@@ -101,7 +109,7 @@ class TestErrors:
         text = "could not find an available, non-overlapping IPv4 address pool among the defaults to assign"
         with (
             engine_with({"POST /networks/create": refuses(404, text)}) as engine,
-            pytest.raises(EngineError, match="docker network prune") as caught,
+            pytest.raises(NoAddressRangeError, match="docker network prune") as caught,
         ):
             engine.create_network("n", {})
         assert not isinstance(caught.value, EngineNotFoundError)
@@ -163,6 +171,41 @@ class TestVerbs:
             assert engine.create_network("n", {"k": "v"}) == NetworkState("n1", "n", "172.30.0.1", "172.30.0.0/16")
         assert b'"Labels": {"k": "v"}' in asked[0]
         assert b'"Driver": "bridge"' in asked[0]
+        assert b'"Internal": true' not in asked[0]
+        assert b"inhibit_ipv4" not in asked[0]
+
+    def test_an_internal_network_takes_no_address_of_the_host(self) -> None:
+        def create(request: Request) -> None:
+            asked.append(json.loads(request.body))
+            request.send_json({"Id": "n1"}, 201)
+
+        asked: list[dict[str, Any]] = []
+        pool = {"IPAM": {"Config": [{"Subnet": "172.30.0.0/16", "Gateway": "172.30.0.1"}]}}
+        with engine_with({"POST /networks/create": create, "GET /networks/n1": says(pool)}) as engine:
+            engine.create_network("n", {"k": "v"}, internal=True)
+        assert asked[0]["Internal"] is True
+        assert asked[0]["Options"] == {"com.docker.network.bridge.inhibit_ipv4": "true"}
+        assert asked[0]["Labels"] == {"k": "v"}
+
+    def test_a_container_on_several_networks(self) -> None:
+        """It is on all of them, under its alias, before it starts."""
+
+        def connect(request: Request) -> None:
+            asked.append((request.path.rpartition("/v")[2], json.loads(request.body)))
+            request.send_json({})
+
+        asked: list[tuple[str, dict[str, Any]]] = []
+        routes = {
+            "POST /containers/create": says({"Id": "1"}, 201),
+            "POST /networks/second/connect": connect,
+            "POST /networks/third/connect": connect,
+        }
+        with engine_with(routes) as engine:
+            spec = dataclasses.replace(SPEC, networks=("n", "second", "third"))
+            assert engine.create_container(spec) == "1"
+        assert [path.split("/", 1)[1] for path, _ in asked] == ["networks/second/connect", "networks/third/connect"]
+        assert [body["Container"] for _, body in asked] == ["1", "1"]
+        assert [body["EndpointConfig"]["Aliases"] for _, body in asked] == [["a"], ["a"]]
 
     def test_a_state(self) -> None:
         found = {

@@ -40,6 +40,15 @@ class TestLabels:
             "nemo-gym.owner-pid-namespace": "pid:[4026531836]",
             "nemo-gym.owner-pid": "42",
             "nemo-gym.owner-start": "1234",
+            "nemo-gym.published-host": "",
+            "nemo-gym.benchmark": "",
+            "nemo-gym.detached": "false",
+        }
+        told = session_labels("0a1b2c3d4e", owner, published_host="10.0.0.1", benchmark="ifeval", detached=True)
+        assert {key: told[key] for key in ("nemo-gym.published-host", "nemo-gym.benchmark", "nemo-gym.detached")} == {
+            "nemo-gym.published-host": "10.0.0.1",
+            "nemo-gym.benchmark": "ifeval",
+            "nemo-gym.detached": "true",
         }
         assert labels.selector("0a1b2c3d4e") == "nemo-gym.session=0a1b2c3d4e"
 

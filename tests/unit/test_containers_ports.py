@@ -60,8 +60,7 @@ class TestProcesses:
             check(FakeEngine(), port)
         assert str(caught.value) == (
             f"registry_port {port} is in use by {psutil.Process().name()} (pid {os.getpid()}). "
-            f"Stop it with `kill {os.getpid()}`, or choose another port. "
-            "Without registry_port, a free port is assigned."
+            f"Stop it with `kill {os.getpid()}`, or choose another port."
         )
 
     def test_one_on_all_addresses(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import logging
 import threading
 from typing import Any
 
@@ -97,34 +96,33 @@ class TestDeaths:
             (Death("id", None, False, "gone"), {"exit_code": None, "oom_killed": False, "detail": "gone"}),
         ],
     )
-    def test_told(self, death: Death, told: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    def test_told(self, death: Death, told: dict[str, Any]) -> None:
         stdin = FakeStdin()
-        with caplog.at_level(logging.WARNING):
-            RegistryFeed(stdin).send_death("model", death)
+        RegistryFeed(stdin).send_death("model", death, "")
         assert lines(stdin) == [{"type": "server_died", "name": "model", **told}]
-        assert "server model died" in caplog.text
 
-    def test_the_registrys_own_death_has_no_listener(self) -> None:
+    def test_with_the_end_of_its_log(self) -> None:
         stdin = FakeStdin()
-        RegistryFeed(stdin).send_death("", Death("id", 1, False, ""))
-        assert stdin.sent == b""
+        RegistryFeed(stdin).send_death("model", Death("id", 3, False, ""), "one\nZwei: Grüße")
+        (message,) = lines(stdin)
+        assert message["detail"] == "its process ended; the end of its log: one\nZwei: Grüße"
 
     def test_a_registry_that_is_gone_stops_nobody(self) -> None:
-        RegistryFeed(FakeStdin(EngineError("closed"))).send_death("model", Death("id", 1, False, ""))
+        RegistryFeed(FakeStdin(EngineError("closed"))).send_death("model", Death("id", 1, False, ""), "")
 
     def test_not_after_the_end(self) -> None:
         stdin = FakeStdin()
         feed = RegistryFeed(stdin)
         feed.close()
         feed.close()
-        feed.send_death("model", Death("id", 1, False, ""))
+        feed.send_death("model", Death("id", 1, False, ""), "")
         assert (stdin.sent, stdin.closed) == (b"", 1)
 
     def test_several_at_once_are_lines_of_their_own(self) -> None:
         stdin = FakeStdin()
         feed = RegistryFeed(stdin)
         names = [f"server{number}" for number in range(16)]
-        threads = [threading.Thread(target=feed.send_death, args=(n, Death(n, 0, False, "x" * 500))) for n in names]
+        threads = [threading.Thread(target=feed.send_death, args=(n, Death(n, 0, False, "x" * 500), "")) for n in names]
         for thread in threads:
             thread.start()
         for thread in threads:

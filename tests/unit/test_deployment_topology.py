@@ -350,7 +350,7 @@ class TestContainerSpecs:
             name="nemo-gym-0a1b2c3d4e-registry",
             alias="registry",
             image="image-of-registry",
-            network="net",
+            networks=("net",),
             labels={
                 "nemo-gym.session": "0a1b2c3d4e",
                 "nemo-gym.server": "registry",
@@ -359,6 +359,7 @@ class TestContainerSpecs:
             },
             publish=HostBinding("127.0.0.1", None),
             limits=Limits(memory_bytes=512 * MIB, pids=128),
+            keeps_stdin=True,
         )
 
     def test_then_every_server(self) -> None:
@@ -369,7 +370,7 @@ class TestContainerSpecs:
             name="nemo-gym-0a1b2c3d4e-verifier",
             alias="verifier",
             image="image-of-verifier",
-            network="net",
+            networks=("net",),
             labels={
                 "nemo-gym.session": "0a1b2c3d4e",
                 "nemo-gym.server": "verifier",
@@ -386,6 +387,10 @@ class TestContainerSpecs:
 
     def test_another_address_for_all(self) -> None:
         assert {spec.publish and spec.publish.address for spec in self.specs(bind_address="0.0.0.0")} == {"0.0.0.0"}
+
+    def test_without_internal_servers_there_is_one_network(self) -> None:
+        assert {spec.networks for spec in self.specs()} == {("net",)}
+        assert [spec.keeps_stdin for spec in self.specs()] == [True, False, False, False, False, False]
 
     def test_nothing_secret_reaches_the_engine(self) -> None:
         text = json.dumps([spec.to_create_kwargs() for spec in self.specs()])

@@ -16,6 +16,7 @@ RAISED = [
     errors.ServerStartError("died", server="agent", phase="ready", exit_code=3, oom_killed=True, log_tail="the end"),
     errors.EngineError("refused", status=409),
     errors.PortTakenError("port 11000", status=500),
+    errors.NoAddressRangeError("no range", status=404),
     errors.TeardownError("left", left=["container x"]),
     errors.RolloutFailedError(
         "no reward", task_id="t", repeat=2, server="agent", status=502, body_tail="{}", results=[None, {"reward": 1.0}]
@@ -40,4 +41,4 @@ def test_every_error_is_tried() -> None:
         return found
 
     own = {kind for kind in kin(errors.NemoGymError) if kind.__module__ == "nemo_gym.errors"}
-    assert own - {type(error) for error in RAISED} == {errors.NemoGymError, errors.EngineNotFoundError, errors.NoAddressRangeError}
+    assert own - {type(error) for error in RAISED} == {errors.NemoGymError, errors.EngineNotFoundError}
