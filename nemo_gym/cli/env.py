@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import threading
+import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from nemo_gym.cli import sessions
 from nemo_gym.cli.arguments import Command, ConfigRequest, add_config_options, add_model_options
-from nemo_gym.cli.output import configure_logging, emit, emit_exactly, emit_json, emit_table, note
+from nemo_gym.cli.output import configure_logging, emit, emit_exactly, emit_json, emit_table, format_table, note
+from nemo_gym.errors import NemoGymError
 
 if TYPE_CHECKING:
-    from nemo_gym.deployment.launch import RunningSession
+    from nemo_gym.deployment.launch import PhaseTime, RunningServer, RunningSession
 
 DEFAULT_REGISTRY_PORT = 11000
 
@@ -18,42 +21,61 @@ DEFAULT_REGISTRY_PORT = 11000
 def _add_start_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
     add_model_options(parser)
+    parser.add_argument("--detach", action="store_true", help="return once all are ready, and leave them running")
 
 
 def _start(arguments: argparse.Namespace) -> int:
-    from nemo_gym.environment.serving import serve
+    from nemo_gym.environment.serving import serve, serve_detached
 
     configure_logging(arguments.verbose)
     request = ConfigRequest.from_arguments(arguments)
-    with serve(
-        request.serving_paths(),
-        request.overrides,
-        registry_port=arguments.registry_port,
-        default_registry_port=DEFAULT_REGISTRY_PORT,
-        search_dirs=request.search_dirs,
-    ) as session:
-        _show_session(session, as_json=arguments.json)
+    paths, overrides = request.serving_paths(), request.overrides
+    options: dict[str, Any] = {
+        "registry_port": arguments.registry_port,
+        "default_registry_port": DEFAULT_REGISTRY_PORT,
+        "search_dirs": request.search_dirs,
+    }
+    if arguments.detach:
+        session = serve_detached(paths, overrides, **options)
+        _show_session(session, arguments)
+        note(f"Serving in the background. `gym env stop {session.session_id}` stops the servers.")
+        return 0
+    with serve(paths, overrides, **options) as session:
+        _show_session(session, arguments)
         note("Serving. Ctrl-C stops the servers.")
-        wait_for_signal()
-    return 0
+        raise NemoGymError(wait_until_over(session))
 
 
-def wait_for_signal() -> None:
-    """Wait until a signal raises, as ``signals_raise`` has it."""
-    threading.Event().wait()
+def wait_until_over(session: RunningSession) -> str:
+    """Wait until the session has ended by itself, and return why. A signal raises, as ``signals_raise`` has it."""
+    from nemo_gym.deployment import status
+
+    with status.connected(os.environ) as engine:
+        return status.wait_until_over(engine, session.session_id)
 
 
-def _show_session(session: RunningSession, *, as_json: bool) -> None:
-    registry = session.registry_server
-    if as_json:
+def _show_session(session: RunningSession, arguments: argparse.Namespace) -> None:
+    if arguments.verbose:
+        note(format_timeline(session.timeline))
+    if arguments.json:
         emit_json(_session_as_json(session))
         return
+    registry = session.registry_server
+    emit(f"session: {session.session_id}")
     emit(f"registry: http://{registry.host}:{registry.port}")
-    rows = [
-        [server.name, server.server_type, server.implementation, f"http://{server.host}:{server.port}"]
-        for server in session.servers
-    ]
+    rows = [[server.name, server.server_type, server.implementation, _address(server)] for server in session.servers]
     emit_table(["server", "type", "implementation", "address"], rows)
+
+
+def _address(server: RunningServer) -> str:
+    return "internal" if server.port is None else f"http://{server.host}:{server.port}"
+
+
+def format_timeline(timeline: Sequence[PhaseTime]) -> str:
+    """When each phase of a start began and how long it took, in seconds; one that holds others stands before them."""
+    phases = sorted(timeline, key=lambda phase: (phase.begin_s, -phase.end_s))
+    rows = [[p.phase, p.server, f"{p.begin_s:.3f}", f"{p.end_s - p.begin_s:.3f}"] for p in phases]
+    return format_table(["phase", "server", "from s", "took s"], rows)
 
 
 def _session_as_json(session: RunningSession) -> dict[str, Any]:
@@ -100,15 +122,17 @@ def _resolve(arguments: argparse.Namespace) -> int:
 COMMANDS = [
     Command(
         "start",
-        "start a benchmark's servers, and stop them on Ctrl-C",
+        "start a benchmark's servers; Ctrl-C stops them, or with --detach `gym env stop`",
         _add_start_arguments,
         _start,
         description=(
             "Start a benchmark's servers as containers and serve until Ctrl-C. Prints where the registry and each "
             f"server answer\nonce all are ready. The registry's port: --registry-port, else head_server.port, else "
-            f"{DEFAULT_REGISTRY_PORT}."
+            f"{DEFAULT_REGISTRY_PORT}.\nWith --detach the servers go on when the command and its shell have ended; "
+            "`gym env status`, `logs` and `stop` find them from any shell."
         ),
     ),
+    *sessions.COMMANDS,
     Command(
         "resolve",
         "print the configuration as resolved, secrets hidden",

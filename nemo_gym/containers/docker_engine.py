@@ -18,7 +18,7 @@ import requests
 import urllib3
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_exponential
 
-from nemo_gym.containers.docker_streams import DeathEvents, ImageLog, SocketStdin
+from nemo_gym.containers.docker_streams import ContainerLogLines, DeathEvents, ImageLog, SocketStdin
 from nemo_gym.containers.engine import (
     ContainerState,
     Endpoint,
@@ -204,6 +204,13 @@ class DockerEngine:
     def read_log(self, container_id: str, tail_lines: int = LOG_TAIL_LINES) -> str:
         raw = self._client.logs(container_id, stdout=True, stderr=True, tail=tail_lines)
         return bytes(raw).decode("utf-8", errors="replace")
+
+    @_translated
+    def open_log(self, container_id: str, *, tail_lines: int | None, follow: bool) -> ContainerLogLines:
+        tail: Any = "all" if tail_lines is None else tail_lines
+        return ContainerLogLines(
+            self._client.logs(container_id, stream=True, follow=follow, timestamps=True, tail=tail)
+        )
 
     @_translated
     def deaths(self, label: str) -> DeathEvents:

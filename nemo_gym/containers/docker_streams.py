@@ -1,4 +1,4 @@
-"""What a Docker engine streams: a container's stdin, logs of builds and pulls, and deaths.
+"""What a Docker engine streams: a container's stdin and log, logs of builds and pulls, and deaths.
 
 With ``docker_engine`` the only code that knows the SDK.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -18,11 +19,14 @@ import requests
 import urllib3
 from docker.types import CancellableStream
 
-from nemo_gym.containers.engine import Died
+from nemo_gym.containers.engine import Died, LogLine
 from nemo_gym.errors import EngineError, ImageError
 
 _SEND_TIMEOUT_S = 30.0
 """A container that does not read its input for this long never will (what fits into a pipe is taken at once)."""
+
+_TORN = (ValueError, struct.error)
+"""What reading ends in when a stream is cut in the middle of a message."""
 
 
 class SocketStdin:
@@ -143,6 +147,40 @@ class DeathEvents:
             self._closed.set()
             with contextlib.suppress(OSError, docker.errors.DockerException, AttributeError):
                 self._stream.close()
+
+
+class ContainerLogLines:
+    """A container's log as lines with the engine's time of each. Ends when closed, or with the log."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._closed = threading.Event()
+
+    def __iter__(self) -> Iterator[LogLine]:
+        # the engine cuts a long line into several messages, each with a time of its own
+        time, pieces = "", list[bytes]()
+        try:
+            for message in self._stream:
+                stamp, _, piece = message.partition(b" ")
+                time = time or stamp.decode("ascii", errors="replace")
+                pieces.append(piece)
+                if piece.endswith(b"\n"):
+                    yield _log_line(time, pieces)
+                    time, pieces = "", []
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, AttributeError, *_TORN):
+            pass  # closed under the reader, by close() or by the engine's end; either way it is over
+        if pieces:
+            yield _log_line(time, pieces)
+
+    def close(self) -> None:
+        if not self._closed.is_set():
+            self._closed.set()
+            with contextlib.suppress(OSError, docker.errors.DockerException, AttributeError):
+                self._stream.close()
+
+
+def _log_line(time: str, pieces: list[bytes]) -> LogLine:
+    return LogLine(time, b"".join(pieces).decode("utf-8", errors="replace").rstrip("\r\n"))
 
 
 def _cut(response: requests.Response) -> None:

@@ -67,6 +67,14 @@ class Died:
 
 
 @dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of a container's output. ``time`` is the engine's, in UTC with nanoseconds, so that it sorts as text."""
+
+    time: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Leftovers:
     """What of a label is on the engine: identifiers of containers, networks and volumes."""
 
@@ -103,6 +111,15 @@ class LogStream(Protocol):
 
     def close(self) -> None:
         """Give up, from any thread. Idempotent."""
+
+
+class ContainerLog(Protocol):
+    """A container's log, line by line. Ends at its end, and when it is closed."""
+
+    def __iter__(self) -> Iterator[LogLine]: ...
+
+    def close(self) -> None:
+        """End the iteration from another thread. Idempotent."""
 
 
 class EventStream(Protocol):
@@ -161,6 +178,12 @@ class ContainerEngine(Protocol):
 
     def read_log(self, container_id: str, tail_lines: int) -> str:
         """The end of its standard output and error, decoded leniently."""
+
+    def open_log(self, container_id: str, *, tail_lines: int | None, follow: bool) -> ContainerLog:
+        """Its standard output and error from the last ``tail_lines`` lines on (None: all of it).
+
+        With ``follow`` the log goes on as the container does, until that ends.
+        """
 
     def deaths(self, label: str) -> EventStream:
         """Subscribe to deaths of containers with ``label`` (``key=value``)."""

@@ -124,20 +124,19 @@ class Keeper:
         """
         message = {"op": "adopt", "registry": registry_id, "servers": dict(servers)}
         try:
-            with self._control:
-                self._control.settimeout(_ADOPTION_TIMEOUT_S)
-                self._control.sendall(json.dumps(message).encode() + b"\n")
-                answer = self._control.recv(65536).decode(errors="replace")
+            self._control.settimeout(_ADOPTION_TIMEOUT_S)
+            self._control.sendall(json.dumps(message).encode() + b"\n")
+            answer = self._control.recv(_MAX_MESSAGE).decode(errors="replace")
         except OSError as error:
             answer = str(error)
-        if answer != _ADOPTED:
+        if answer != _ADOPTED:  # the connection stays, for release() or abandon()
             raise NemoGymError(
                 f"The session's keeper (pid {self.pid}) did not take it over: {answer or 'it has ended'}"
             )
-        _abandoned.append(self._process)
+        self.abandon()
 
     def abandon(self) -> None:
-        """The session may still be on the engine: leave it to the keeper, which goes on trying."""
+        """Leave the session to the keeper: one that it has adopted, or one that it is to go on removing."""
         self._control.close()
         _abandoned.append(self._process)
 
@@ -168,8 +167,12 @@ class _Watch:
         self._relays: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def keep(self, owner_pid: int) -> bool:
-        """Do what the owner says until the session is over; True when the owner has removed it."""
+    async def keep(self, owner_pid: int) -> float | None:
+        """Do what the owner says until the session is over.
+
+        None when the owner has removed it; else for how long pieces of it may still appear: an owner may have been
+        killed in the middle of a call, while nobody adds anything to a session that has been adopted.
+        """
         self._control.setblocking(False)
         self._loop.add_reader(self._control, self._read_control)
         for end in (signal.SIGTERM, signal.SIGHUP):  # the machine is going down: the session goes with it
@@ -181,7 +184,9 @@ class _Watch:
         relay.close_all(self._relays)
         if self._adoption is not None:
             self._adoption.close()
-        return self._released
+        if self._released:
+            return None
+        return _SETTLE_S if self._adoption is None else 0.0
 
     def _owner_is_gone(self, reader: int | socket.socket) -> None:
         self._loop.remove_reader(reader)
@@ -190,7 +195,12 @@ class _Watch:
 
     def _read_control(self) -> None:
         # one message a read: each is sent in one piece, small enough to arrive in one
-        data, fds, _, _ = socket.recv_fds(self._control, _MAX_MESSAGE, _MAX_LISTENERS)
+        try:
+            data, fds, _, _ = socket.recv_fds(self._control, _MAX_MESSAGE, _MAX_LISTENERS)
+        except ConnectionResetError:  # the owner died before it had read our answer: nobody knows of the session
+            self._loop.remove_reader(self._control)
+            self._over.set()
+            return
         for line in data.splitlines():
             message = json.loads(line)
             if message["op"] == "release":
@@ -199,7 +209,7 @@ class _Watch:
             elif message["op"] == "relay":
                 self._run(self._open_relays(message, fds))
             elif message["op"] == "adopt":
-                self._adopt(message)
+                self._run(self._adopt(message))
         if not data:
             self._owner_is_gone(self._control)
 
@@ -214,21 +224,23 @@ class _Watch:
             listener.setblocking(False)
             self._relays.append(await relay.serve(listener, relay.Target(host, port), message["subnet"]))
 
-    def _adopt(self, message: dict[str, Any]) -> None:
+    async def _adopt(self, message: dict[str, Any]) -> None:
         from nemo_gym.containers.adoption import Adoption  # the SDK, which most keepers never need
 
         def registry_died() -> None:
             self._loop.call_soon_threadsafe(self._over.set)
 
         try:
-            self._adoption = Adoption(self._session_id, message["registry"], message["servers"], registry_died)
+            self._adoption = await asyncio.to_thread(
+                Adoption.begin, self._session_id, message["registry"], message["servers"], registry_died
+            )
             answer = _ADOPTED
         except NemoGymError as error:
             answer = str(error)
-        self._control.setblocking(True)
-        with contextlib.suppress(OSError):
+        try:
             self._control.sendall(answer.encode())
-        self._control.setblocking(False)
+        except OSError:  # the owner died before it could tell anybody of the session
+            self._over.set()
 
 
 def _open_pidfd(pid: int) -> int | None:
@@ -241,7 +253,7 @@ def _open_pidfd(pid: int) -> int | None:
         return None
 
 
-def _remove(session_id: str) -> None:
+def _remove(session_id: str, settle_s: float) -> None:
     """Remove the session, waiting for an engine that is away (restarting, say) up to some minutes."""
     # imported here: the SDK costs 0.1 s and 29 MB, and most keepers never need it
     from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
@@ -252,7 +264,7 @@ def _remove(session_id: str) -> None:
     def connect_and_remove() -> None:
         engine = DockerEngine.connect(os.environ)
         try:
-            remove_session(engine, session_id, settle_s=_SETTLE_S)
+            remove_session(engine, session_id, settle_s=settle_s)
         finally:
             engine.close()
 
@@ -267,12 +279,12 @@ def main(session_id: str, owner_pid: int) -> None:
     """The keeper's whole life. Exit code 0: the owner let go, or the session was removed."""
     control = socket.socket(fileno=_CONTROL_FD)
     _lift_descriptor_limit()
-    released = asyncio.run(_keep(control, session_id, owner_pid))
-    if not released:
-        _remove(session_id)
+    settle_s = asyncio.run(_keep(control, session_id, owner_pid))
+    if settle_s is not None:
+        _remove(session_id, settle_s)
 
 
-async def _keep(control: socket.socket, session_id: str, owner_pid: int) -> bool:
+async def _keep(control: socket.socket, session_id: str, owner_pid: int) -> float | None:
     return await _Watch(control, session_id).keep(owner_pid)
 
 

@@ -1,6 +1,6 @@
 """Serve what config files declare, with this process's Gym configuration set meanwhile.
 
-``serve_benchmark`` and ``gym env start`` share it.
+``serve_benchmark``, ``gym eval run`` and ``gym env start`` share it.
 """
 
 from __future__ import annotations
@@ -53,3 +53,26 @@ def serve(
         ) as session,
     ):
         yield session
+
+
+def serve_detached(
+    config_paths: Sequence[str | Path],
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    registry_port: int | None = None,
+    default_registry_port: int | None = None,
+    search_dirs: Sequence[str] = (),
+) -> RunningSession:
+    """Like ``serve``, and leave the servers running when this process ends; ``gym env stop`` ends them."""
+    from nemo_gym.config.process_config import process_config
+    from nemo_gym.config.resolve import load_config, to_plain
+    from nemo_gym.deployment.launch import start_detached
+
+    config = load_config(config_paths, overrides, search_dirs=search_dirs, serving=True)
+    with process_config(config, serving=True):
+        return start_detached(
+            to_plain(config),
+            registry_port=registry_port,
+            default_registry_port=default_registry_port,
+            search_dirs=search_dirs,
+        )

@@ -280,11 +280,12 @@ class TestStart:
     def test_it_serves_until_told_to_stop(
         self, served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def interrupted() -> None:
+        def interrupted(session: RunningSession) -> str:
             assert served.running
             send_and_wait(signal.SIGINT)
+            return "not interrupted"
 
-        monkeypatch.setattr("nemo_gym.cli.env.wait_for_signal", interrupted)
+        monkeypatch.setattr("nemo_gym.cli.env.wait_until_over", interrupted)
         for options in (["--json"], []):
             assert main(["env", "start", "--benchmark", "tiny", *MODEL, *options]) == 130
             assert not served.running

@@ -212,7 +212,6 @@ class TestLeftAlone:
 
     def test_removed_in_the_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """An engine that is away comes back; what a killed owner had under way appears late."""
-        monkeypatch.setattr(keeper_module, "_SETTLE_S", 0.2)
         there = {"c1": True, "n1": True}
         answers = iter([500, 500])
         looks = 0
@@ -241,7 +240,7 @@ class TestLeftAlone:
         }
         with fake_daemon(routes) as daemon:
             monkeypatch.setenv("DOCKER_HOST", daemon.url)
-            keeper_module._remove(SESSION)
+            keeper_module._remove(SESSION, settle_s=0.2)
         assert there == {}
         assert looks > 3
 
