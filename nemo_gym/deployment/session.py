@@ -46,6 +46,9 @@ logger = logging.getLogger(__name__)
 _PARALLEL_STARTS = 5
 _DEATH_LOG_LINES = 5
 
+# ports that are published on every address of this machine are on its loopback too
+_DIALLED = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
 
 class _Cancelled(Exception):
     """This start is being given up; whoever gave it up has the reason."""
@@ -244,8 +247,8 @@ class Session:
 
     def _dial_host(self) -> str:
         """Where this process reaches published ports, which need not be what other callers are told."""
-        if self._engine.endpoint.is_local and self._settings.bind_address in ("0.0.0.0", "::"):
-            return "127.0.0.1"
+        if self._engine.endpoint.is_local:
+            return _DIALLED.get(self._settings.bind_address, self._settings.bind_address)
         return self._settings.published_host
 
     def _wait_for_registry_port(self, stop: threading.Event) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class ServingSettings:
     port_option: str
     bind_address: str
     published_host: str
-    token: str | None
+    token: str | None = field(repr=False)
     deadlines: Deadlines
     stop_grace_s: float
     log_folder: Path
@@ -52,7 +52,7 @@ def parse_serving_settings(
 ) -> ServingSettings:
     """The settings of one session. Raises ``ConfigError`` for a value that cannot be used."""
     option, port = _registry_port(config, registry_port, default_registry_port)
-    token = environ.get(TOKEN_VARIABLE) or None
+    token = check_token(environ.get(TOKEN_VARIABLE) or None)
     bind_address = _bind_address(config, endpoint, token)
     log_folder = config.get("nemo_gym_log_dir")
     return ServingSettings(
@@ -69,6 +69,16 @@ def parse_serving_settings(
         log_folder=Path(log_folder or Path(config.get("results_dir") or "results") / "logs"),
         keep_logs=log_folder is not None,
     )
+
+
+def check_token(token: str | None) -> str | None:
+    """The token as it is; ``ConfigError``, which does not show it, when it cannot stand in a request's header."""
+    if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
+        raise ConfigError(
+            f"The token in {TOKEN_VARIABLE} holds a space, a line break or another character that a request's header "
+            f"cannot carry. Type `export {TOKEN_VARIABLE}=$(openssl rand -hex 32)`."
+        )
+    return token
 
 
 def _registry_port(

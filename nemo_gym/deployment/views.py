@@ -100,12 +100,16 @@ def server_instances(
                 "server_type": server.instance.server_type,
                 "implementation": server.instance.implementation,
                 **where,
-                "url": None if server.is_internal else f"http://{where['host']}:{where['port']}",
+                "url": None if server.is_internal else _url(where["host"], where["port"]),
                 "status": "running",
                 "start_time": started_at.get(server.name, ""),
             }
         )
     return entries
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _address_entry(server: ServedServer, addresses: Mapping[str, Address]) -> dict[str, Any]:
