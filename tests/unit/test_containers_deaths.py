@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from nemo_gym.containers import deaths
-from nemo_gym.containers.deaths import Death, DeathWatch
+from nemo_gym.containers.deaths import Death, DeathWatch, death_line
 from nemo_gym.errors import EngineError, EngineUnavailableError
 from tests.unit.fake_engine import FakeEngine, FakeEvents
 
@@ -34,6 +35,33 @@ def next_stream(engine: FakeEngine, number: int) -> FakeEvents:
             return engine.streams[number]
         threading.Event().wait(0.01)
     raise AssertionError("nobody subscribed again")
+
+
+@pytest.mark.parametrize(
+    ("death", "log_tail", "told"),
+    [
+        (Death("id", 3, False, ""), "", {"exit_code": 3, "oom_killed": False, "detail": "its process ended"}),
+        (
+            Death("id", 137, True, ""),
+            "",
+            {"exit_code": 137, "oom_killed": True, "detail": "killed for using too much memory"},
+        ),
+        (
+            Death("id", None, False, "the container was removed"),
+            "one\nzwei: ü",
+            {
+                "exit_code": None,
+                "oom_killed": False,
+                "detail": "the container was removed; the end of its log: one\nzwei: ü",
+            },
+        ),
+    ],
+)
+def test_what_the_registry_is_told(death: Death, log_tail: str, told: dict[str, object]) -> None:
+    line = death_line("agent", death, log_tail)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert json.loads(line) == {"type": "server_died", "name": "agent", **told}
 
 
 def test_subscribed_before_anything_is_started() -> None:

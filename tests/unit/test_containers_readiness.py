@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.server
 import json
 import socket
@@ -34,6 +35,7 @@ class Server(http.server.ThreadingHTTPServer):
     root: list[Any]
     ready: list[Any]
     asked: list[str]
+    tokens: list[str | None]
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -44,7 +46,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
-        answers = self.server.ready if self.path == "/ready" else self.server.root
+        self.server.tokens.append(self.headers.get("Authorization"))
+        answers = self.server.ready if self.path.endswith("/ready") else self.server.root
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if callable(answer):
             answer(self)
@@ -61,6 +64,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def serving(root: list[Any] | None = None, ready: list[Any] | None = None) -> Iterator[tuple[Server, Probe]]:
     with Server(("127.0.0.1", 0), Handler) as server:
         server.root, server.ready, server.asked = root or [(200, ALIVE)], ready or [READY], []
+        server.tokens = []
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
@@ -79,6 +83,16 @@ def listening() -> Iterator[tuple[socket.socket, Probe]]:
 
 def waiting(**more: Any) -> tuple[int, Any]:
     return 503, {"status": "waiting", **more}
+
+
+def test_asked_through_the_registry_and_with_a_token() -> None:
+    with serving() as (server, probe):
+        through = dataclasses.replace(probe, prefix="/inside/policy_model", token="t0ken")
+        wait_until_ready(through, LONG, threading.Event())
+        wait_until_answering(probe, LONG, threading.Event())
+    assert server.asked == ["/inside/policy_model/", "/inside/policy_model/ready", "/"]
+    assert server.tokens == ["Bearer t0ken", "Bearer t0ken", None]
+    assert "t0ken" not in repr(through)
 
 
 def failure(wait: Callable[..., None], probe: Probe, deadlines: Deadlines = SHORT) -> NotReadyError:
@@ -122,7 +136,7 @@ class TestReady:
         waits.start()
         time.sleep(0.05)
         with Server(("127.0.0.1", port), Handler) as server:
-            server.root, server.ready, server.asked = [(200, ALIVE)], [READY], []
+            server.root, server.ready, server.asked, server.tokens = [(200, ALIVE)], [READY], [], []
             thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
             thread.start()
             waits.join(10)

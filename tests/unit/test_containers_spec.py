@@ -86,6 +86,18 @@ def test_what_a_server_asks_for_and_nothing_else_changes() -> None:
     assert {**changed, "ExposedPorts": None, "HostConfig": None} == {**plain, "ExposedPorts": None, "HostConfig": None}
 
 
+def test_created_on_the_first_network_alone() -> None:
+    """The others are connected before the start: an engine takes one at creation."""
+    several = dataclasses.replace(SPEC, networks=(*SPEC.networks, "nemo-gym-0a1b2c3d4e-internal"))
+    assert several.to_create_kwargs() == SPEC.to_create_kwargs()
+
+
+def test_stdin_that_stays_open() -> None:
+    plain = SPEC.to_create_kwargs()["config"]
+    kept = dataclasses.replace(SPEC, keeps_stdin=True).to_create_kwargs()["config"]
+    assert kept == {**plain, "StdinOnce": False}
+
+
 def test_unpublished() -> None:
     body = dataclasses.replace(SPEC, publish=None).to_create_kwargs()["config"]
     assert "PortBindings" not in body["HostConfig"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from nemo_gym.servers.messages import Bootstrap
 from nemo_gym.servers.registry import Registry
@@ -14,6 +15,7 @@ INSTANCE = {
     "name": "mcqa", "process_name": "mcqa", "server_type": "resources_servers", "host": "127.0.0.1", "port": 4000,
     "url": "http://127.0.0.1:4000", "status": "running", "start_time": 1.5,
 }  # fmt: skip
+DEAD_URL = "http://127.0.0.1:1"
 YAML = "mcqa: {host: 127.0.0.1}\nümlaut: ja\n"
 HOST_VIEW = {"type": "host_view", "config_yaml": YAML, "server_instances": [INSTANCE]}
 DEATH = {"type": "server_died", "name": "mcqa", "exit_code": 137, "oom_killed": True, "detail": "out of memory"}
@@ -63,6 +65,43 @@ async def test_a_death_shows_whenever_it_is_told(messages: tuple[dict[str, Any],
     (instance,) = (await answers(registry))["/server_instances"].json()
     dead = {"status": "dead", "exit_code": 137, "oom_killed": True, "detail": "out of memory"}
     assert instance == {**INSTANCE, **dead}
+
+
+def inside_app(answers: dict[str, tuple[int, bytes]], asked: list[tuple[str, str | None]]) -> web.Application:
+    """A server that only the registry reaches."""
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append((request.path, request.headers.get("Authorization")))
+        status, body = answers[request.path]
+        return web.Response(status=status, body=body, content_type="application/json")
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    return app
+
+
+async def test_it_asks_a_server_that_only_it_reaches_and_passes_the_answer_on_as_it_came() -> None:
+    asked: list[tuple[str, str | None]] = []
+    says = {"/": (200, b'{"server": "sandbox"}'), "/ready": (503, b'{"status": "waiting", "key": "k"}')}
+    async with serving_app(inside_app(says, asked)) as inside:
+        bootstrap = Bootstrap("s", "registry", {}, "x", token="t0ken", inside={"sandbox": inside, "gone": DEAD_URL})
+        async with serving_app(Registry(bootstrap).build_app()) as url, aiohttp.ClientSession() as session:
+
+            async def get(path: str, token: str = "t0ken") -> tuple[int, bytes]:
+                async with session.get(url + path, headers={"Authorization": f"Bearer {token}"}) as response:
+                    return response.status, await response.read()
+
+            assert await get("/inside/sandbox/") == says["/"]
+            assert await get("/inside/sandbox/ready") == says["/ready"]
+            assert asked == [("/", "Bearer t0ken"), ("/ready", "Bearer t0ken")]
+            assert (await get("/inside/sandbox/", token="wrong"))[0] == 401
+            # no way to anybody else, nor to the server's other routes
+            for path in ("/inside/mcqa/", "/inside/sandbox/verify", "/inside/sandbox", "/inside/"):
+                assert (await get(path))[0] == 404
+            status, body = await get("/inside/gone/ready")
+            assert status == 502  # the one who waits goes on asking
+            assert b"gone" in body
+            assert len(asked) == 2
 
 
 @pytest.mark.parametrize("line", [b"junk", b"[]", b"{}", b'{"type": "host_view"}', b'{"type": "server_died"}', b""])
