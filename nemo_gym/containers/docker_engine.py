@@ -173,7 +173,7 @@ class DockerEngine:
             options={"com.docker.network.bridge.inhibit_ipv4": "true"} if internal else None,
         )
         pool = self._client.inspect_network(created["Id"])["IPAM"]["Config"][0]
-        return NetworkState(id=created["Id"], name=name, gateway=pool["Gateway"], subnet=pool["Subnet"])
+        return NetworkState(id=created["Id"], name=name, gateway=pool.get("Gateway", ""), subnet=pool["Subnet"])
 
     @_translated
     def create_container(self, spec: ContainerSpec) -> str:

@@ -64,6 +64,7 @@ class ContainerSpec:
     publish: HostBinding | None = field(default_factory=HostBinding)
     limits: Limits = field(default_factory=Limits)
     hardening: Hardening = field(default_factory=Hardening)
+    is_isolated: bool = False  # asks no name server but the engine's own, which knows the session's names
     keeps_stdin: bool = False  # whether stdin stays open when the one who wrote to it lets go
 
     def to_create_kwargs(self) -> dict[str, Any]:
@@ -114,6 +115,11 @@ class ContainerSpec:
             },
             "RestartPolicy": {"Name": "no"},
         }
+        if self.is_isolated:
+            # Older engines forward what they cannot resolve even for an internal network, and where the host's own
+            # name server is on its loopback they ask it from there: a way out. This one is the container's loopback.
+            host_config["Dns"] = ["127.0.0.1"]
+            host_config["DnsOptions"] = ["timeout:1", "attempts:1"]  # they answer such a name with silence
         if limits.nano_cpus is not None:
             host_config["NanoCpus"] = limits.nano_cpus
         if self.publish is not None:

@@ -246,6 +246,7 @@ def container_specs(
                 publish=None if server.is_internal else HostBinding(bind_address),
                 limits=server.limits,
                 hardening=server.hardening,
+                is_isolated=server.is_internal,
                 keeps_stdin=False,
             )
         )

@@ -92,6 +92,13 @@ def test_created_on_the_first_network_alone() -> None:
     assert several.to_create_kwargs() == SPEC.to_create_kwargs()
 
 
+def test_isolated_means_no_name_server_outside() -> None:
+    body = dataclasses.replace(SPEC, is_isolated=True).to_create_kwargs()["config"]
+    assert body["HostConfig"].pop("Dns") == ["127.0.0.1"]
+    assert body["HostConfig"].pop("DnsOptions") == ["timeout:1", "attempts:1"]
+    assert body == SPEC.to_create_kwargs()["config"]
+
+
 def test_stdin_that_stays_open() -> None:
     plain = SPEC.to_create_kwargs()["config"]
     kept = dataclasses.replace(SPEC, keeps_stdin=True).to_create_kwargs()["config"]

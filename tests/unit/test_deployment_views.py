@@ -58,6 +58,7 @@ class TestWhoStandsWhere:
             "plain": ("net",),
         }
         assert {name for name, spec in specs.items() if spec.publish is None} == {"sandbox"}
+        assert {name for name, spec in specs.items() if spec.is_isolated} == {"sandbox"}
 
     def test_and_those_that_it_calls(self) -> None:
         topology = build_topology(config(sandbox={"judge_model_server": MODEL}))
