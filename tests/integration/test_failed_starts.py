@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,8 +113,8 @@ def test_endpoint_that_refuses_connections(free_port: int) -> None:
         "model_endpoint_readiness_timeout_seconds": 1,
     }
     message = serve_in_vain(overrides=overrides)
-    assert "policy_base_url" in message
-    assert f"127.0.0.1:{free_port}" in message
+    assert f"nothing listens on 127.0.0.1:{free_port} on this machine" in message
+    assert "Check policy_base_url in the config or overrides." in message
     assert "sk-unused" not in message
 
 
@@ -122,7 +126,7 @@ def test_endpoint_name_that_does_not_resolve_fails_at_once() -> None:
         "model_endpoint_readiness_timeout_seconds": 600,
     }
     message = serve_in_vain(overrides=overrides)
-    assert "policy_base_url" in message
+    assert "Check policy_base_url in the config or overrides." in message
     assert "no-such-host.invalid" in message
 
 
@@ -130,9 +134,90 @@ def test_wrong_key_fails_at_once_and_names_policy_api_key(planned: PlannedBenchm
     with ScriptedEndpoint(always_right(planned), key="sk-right") as endpoint:
         overrides = endpoint.overrides(model_endpoint_readiness_timeout_seconds=600)
         message = serve_in_vain(overrides={**overrides, "policy_api_key": "sk-wrong"})
-    assert "policy_api_key" in message
+    assert "Check policy_api_key in the config or overrides." in message
     assert "401" in message
     assert "sk-wrong" not in message
+
+
+JUDGE = {
+    "judge": {
+        "responses_api_models": {
+            "openai_model": {
+                "entrypoint": "app.py",
+                "openai_base_url": "${judge_base_url}",
+                "openai_api_key": "${judge_api_key}",
+                "openai_model": "judge",
+            }
+        }
+    }
+}
+
+
+def test_a_judge_that_is_not_there_is_told_from_the_policy_model(endpoint: ScriptedEndpoint, free_port: int) -> None:
+    overrides = endpoint.overrides(
+        **JUDGE,
+        judge_base_url=f"http://127.0.0.1:{free_port}/v1",
+        judge_api_key=endpoint.overrides()["policy_api_key"],
+        model_endpoint_readiness_timeout_seconds=1,
+    )
+    message = serve_in_vain(overrides=overrides)
+    assert f"nothing listens on 127.0.0.1:{free_port} on this machine" in message
+    assert "inside the container of 'judge'. Check judge_base_url in the config or overrides." in message
+    assert "policy" not in message
+
+
+def test_a_judge_that_refuses_its_key_names_it(planned: PlannedBenchmark, endpoint: ScriptedEndpoint) -> None:
+    with ScriptedEndpoint(always_right(planned), key="sk-right") as strict:
+        overrides = endpoint.overrides(**JUDGE, judge_base_url=strict.url, judge_api_key="sk-wrong")
+        message = serve_in_vain(overrides=overrides)
+    assert "HTTP 401" in message
+    assert "Check judge_api_key in the config or overrides." in message
+    assert "sk-wrong" not in message
+
+
+def test_a_judge_whose_address_stands_in_its_own_entry_names_the_way_to_it(
+    endpoint: ScriptedEndpoint, free_port: int
+) -> None:
+    judge = copy.deepcopy(JUDGE)
+    judge["judge"]["responses_api_models"]["openai_model"]["openai_base_url"] = f"http://localhost:{free_port}/v1"
+    overrides = endpoint.overrides(**judge, judge_api_key="k", model_endpoint_readiness_timeout_seconds=1)
+    message = serve_in_vain(overrides=overrides)
+    assert f"nothing listens on localhost:{free_port} on this machine" in message
+    assert "Check judge.responses_api_models.openai_model.openai_base_url in the config" in message
+
+
+def test_https_on_loopback_fails_at_once_and_says_why(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    request = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    )
+    subprocess.run([*request.split(), "-out", certificate, "-keyout", key], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        shaking_hands = threading.Thread(target=greet_until_closed, args=(listener, context), daemon=True)
+        shaking_hands.start()
+        overrides = endpoint.overrides(
+            policy_base_url=f"https://localhost:{port}/v1", model_endpoint_readiness_timeout_seconds=600
+        )
+        message = serve_in_vain(overrides=overrides)
+        listener.shutdown(socket.SHUT_RDWR)
+        shaking_hands.join(10)
+    assert f"the certificate of https://localhost:{port}/v1/models is not accepted" in message
+    assert "let the endpoint speak plain http:// there" in message
+    assert "Check policy_base_url" in message
+
+
+def greet_until_closed(listener: socket.socket, context: ssl.SSLContext) -> None:
+    """Speak TLS with whoever comes."""
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        with connection, contextlib.suppress(OSError), context.wrap_socket(connection, server_side=True) as secured:
+            secured.recv(1000)
 
 
 @pytest.fixture

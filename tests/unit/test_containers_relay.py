@@ -179,6 +179,31 @@ class TestCarrying:
             answers = await asyncio.wait_for(asyncio.gather(*map(one, bodies)), 20)
         assert answers == [hashlib.sha256(body).digest() + body for body in bodies]
 
+    async def test_sixty_four_conversations_do_not_wait_for_a_long_answer_beside_them(self) -> None:
+        """Each word of a stream arrives before the next is asked for, while large bodies go both ways."""
+        async with target_doing(echo) as words, relayed(words) as port:
+
+            async def converse(speaker: int) -> int:
+                async with connected(port) as (reader, writer):
+                    for number in range(30):
+                        writer.write(b"%d says %d\n" % (speaker, number))
+                        assert await reader.readline() == b"%d says %d\n" % (speaker, number)
+                    return speaker
+
+            async def haul() -> bytes:
+                async with (
+                    target_doing(digest_then_body) as bulk,
+                    relayed(bulk) as bulk_port,
+                    connected(bulk_port) as (reader, writer),
+                ):
+                    writer.write(BIG)
+                    writer.write_eof()
+                    return await reader.read()
+
+            *speakers, hauled = await asyncio.wait_for(asyncio.gather(*map(converse, range(64)), haul()), 30)
+        assert speakers == list(range(64))
+        assert hauled == hashlib.sha256(BIG).digest() + BIG
+
     async def test_no_more_than_the_buffers_is_taken_for_a_slow_reader(self) -> None:
         """Backpressure: what the reader does not take stays with the sender, not in the relay's memory."""
         taken = 0
