@@ -65,7 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
     groups = parser.add_subparsers(metavar="COMMAND", required=True)
     described: list[tuple[str, str, Sequence[Command]]] = [
         ("list", "show which benchmarks, models, agents and resources servers there are", listing.COMMANDS),
-        ("env", "start a benchmark's servers, or show its configuration", env.COMMANDS),
+        ("env", "start, watch and stop a benchmark's servers, or show its configuration", env.COMMANDS),
         ("eval", "prepare, plan or run a benchmark", eval.COMMANDS),
     ]
     for name, summary, commands in described:

@@ -28,7 +28,17 @@ class TestHelp:
         assert capsys.readouterr().out == f"gym {nemo_gym.__version__}\n"
 
     @pytest.mark.parametrize(
-        "command", [["list"], ["env", "start"], ["env", "resolve"], ["eval", "run"], ["eval", "plan"]]
+        "command",
+        [
+            ["list"],
+            ["env", "start"],
+            ["env", "status"],
+            ["env", "logs"],
+            ["env", "stop"],
+            ["env", "resolve"],
+            ["eval", "run"],
+            ["eval", "plan"],
+        ],
     )
     def test_every_command_has_help(self, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         assert main([*command, "--help"]) == 0
