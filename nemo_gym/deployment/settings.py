@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nemo_gym.config.token import NEW_TOKEN_COMMAND, token_of
 from nemo_gym.containers.engine import Endpoint
 from nemo_gym.containers.readiness import Deadlines
 from nemo_gym.errors import ConfigError
-
-TOKEN_VARIABLE = "NEMO_GYM_TOKEN"
 
 SERVER_READY_TIMEOUT_S = 120.0
 ENDPOINT_READY_TIMEOUT_S = 60.0
@@ -52,7 +51,7 @@ def parse_serving_settings(
 ) -> ServingSettings:
     """The settings of one session. Raises ``ConfigError`` for a value that cannot be used."""
     option, port = _registry_port(config, registry_port, default_registry_port)
-    token = check_token(environ.get(TOKEN_VARIABLE) or None)
+    token = token_of(environ)
     bind_address = _bind_address(config, endpoint, token)
     log_folder = config.get("nemo_gym_log_dir")
     return ServingSettings(
@@ -69,16 +68,6 @@ def parse_serving_settings(
         log_folder=Path(log_folder or Path(config.get("results_dir") or "results") / "logs"),
         keep_logs=log_folder is not None,
     )
-
-
-def check_token(token: str | None) -> str | None:
-    """The token as it is; ``ConfigError``, which does not show it, when it cannot stand in a request's header."""
-    if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
-        raise ConfigError(
-            f"The token in {TOKEN_VARIABLE} holds a space, a line break or another character that a request's header "
-            f"cannot carry. Type `export {TOKEN_VARIABLE}=$(openssl rand -hex 32)`."
-        )
-    return token
 
 
 def _registry_port(
@@ -110,13 +99,12 @@ def _bind_address(config: Mapping[str, Any], endpoint: Endpoint, token: str | No
         raise ConfigError(
             f"The engine at {endpoint.url} ({endpoint.source}) is on another machine, and servers are published on its "
             "loopback, which cannot be reached from here. Set bind_address to an address of that machine (or "
-            f"0.0.0.0), and a token in the environment: export {TOKEN_VARIABLE}=$(openssl rand -hex 32)."
+            f"0.0.0.0), and a token in the environment: `{NEW_TOKEN_COMMAND}`."
         )
     if not parsed.is_loopback and token is None:
         raise ConfigError(
             f"bind_address {address} lets other machines reach the servers, which then need a token that every "
-            f"request must carry. Type `export {TOKEN_VARIABLE}=$(openssl rand -hex 32)`, and set the same value where "
-            "the callers run."
+            f"request must carry. Type `{NEW_TOKEN_COMMAND}`, and set the same value where the callers run."
         )
     return address
 

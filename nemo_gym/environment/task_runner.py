@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import math
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from nemo_gym.config.task_ids import task_id_of_row
+from nemo_gym.config.token import token_of
 from nemo_gym.errors import ConfigError, RolloutFailedError
 from nemo_gym.rollouts.collection import RolloutCollectionHelper
 from nemo_gym.rollouts.registry_client import RegistryAddress
@@ -46,6 +48,9 @@ class TaskResult:
 
 class TaskRunner:
     """Runs single tasks of collated rows on the servers behind a registry.
+
+    ``registry_server`` says where that registry answers. Servers that other machines reach ask for a token: its
+    ``token``, or where that is None the one in the environment variable ``NEMO_GYM_TOKEN``, is sent with every request.
 
     Making one checks and indexes the rows and talks to no one. Calls may run at the same time in one event loop,
     and a runner may be used from one event loop after another: it has connections open only while calls are.
@@ -149,7 +154,7 @@ def _registry_address(server: BaseServerConfig) -> RegistryAddress:
             "registry_server must say where the registry answers, such as BaseServerConfig(host='127.0.0.1', "
             f"port=11000) or what serve_benchmark yields; found {server!r:.200}."
         )
-    return RegistryAddress(host, port, getattr(server, "token", None))
+    return RegistryAddress(host, port, getattr(server, "token", None) or token_of(os.environ))
 
 
 def _check_num_repeats(num_repeats: int) -> None:

@@ -93,8 +93,13 @@ class RegistryClient:
         A registry without ``/ready`` (404) is ready as soon as it serves its config.
         """
         status, body = await self._get("/ready")
-        if status == 401 or status == 403:
-            raise ConfigError(f"The registry at {self._address.url} answered HTTP {status}: its token is wrong.")
+        if status in (401, 403):
+            raise ConfigError(
+                f"The registry at {self._address.url} answered HTTP {status}: "
+                f"{'it refuses the token that was sent' if self._address.token else 'it asks for a token'}. Set "
+                "NEMO_GYM_TOKEN here to its value where the servers were started, or give it as "
+                "BaseServerConfig(..., token=...)."
+            )
         if status not in (200, 404):
             raise RegistryNotReadyError(_waiting_sentence(status, body))
         status, body = await self._get("/global_config_dict_yaml")

@@ -180,8 +180,23 @@ class TestRunTask:
                 assert (await runner.run_task("a")).rewards == [1.0]
                 assert "s3" not in repr(runner._registry)
             async with runner_for(gym) as runner:
-                with pytest.raises(ConfigError, match=r"HTTP 401.*token"):
+                with pytest.raises(ConfigError, match=r"HTTP 401: it asks for a token\. Set NEMO_GYM_TOKEN here"):
                     await runner.run_task("a")
+            async with runner_for(gym, token="other") as runner:
+                with pytest.raises(ConfigError, match=r"HTTP 401: it refuses the token that was sent"):
+                    await runner.wait_until_ready(60)
+
+    async def test_the_token_may_stand_in_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("NEMO_GYM_TOKEN", "s3")
+        async with FakeGym(token="s3") as gym:
+            async with runner_for(gym) as runner:
+                assert (await runner.run_task("a")).rewards == [1.0]
+            async with runner_for(gym, token="other") as runner:  # the one given goes first
+                with pytest.raises(ConfigError, match="HTTP 401"):
+                    await runner.run_task("a")
+        monkeypatch.setenv("NEMO_GYM_TOKEN", "a b")
+        with pytest.raises(ConfigError, match="NEMO_GYM_TOKEN holds a space"):
+            runner_for(gym)
 
     async def test_cancelling_the_call_cancels_its_rollouts_and_frees_the_id(self) -> None:
         async with FakeGym(never_answers) as gym, runner_for(gym) as runner:
