@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_exponential
 
-from nemo_gym.containers.engine import ContainerEngine, Leftovers
+from nemo_gym.containers.engine import ContainerEngine, Leftovers, NetworkState
 from nemo_gym.containers.labels import SESSION, Liveness, Owner, liveness, selector
-from nemo_gym.errors import EngineError, TeardownError
+from nemo_gym.errors import EngineError, NoAddressRangeError, TeardownError
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +94,21 @@ def sweep(engine: ContainerEngine) -> SweepReport:
         elif verdict is Liveness.UNKNOWN:
             report.unjudged.append(session_id)
     return report
+
+
+def create_network(
+    engine: ContainerEngine, name: str, labels: Mapping[str, str], *, internal: bool = False
+) -> NetworkState:
+    """Create a session's network. When no address range is left, sweep, and try once more.
+
+    Somebody may have died since the last sweep, and each network that is left behind holds a range.
+    """
+    try:
+        return engine.create_network(name, labels, internal=internal)
+    except NoAddressRangeError:
+        if not sweep(engine).removed:
+            raise
+        return engine.create_network(name, labels, internal=internal)
 
 
 def _in_parallel(remove: Callable[[str], None], names: Iterable[str]) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from nemo_gym.containers.deaths import Death
 from nemo_gym.containers.readiness import NotReadyError, NotReadyReason
 from nemo_gym.errors import ServerStartError
 
-_LOG_LINES = 25
+LOG_LINES = 25
+_LINE_LENGTH = 500
 
 # (what the log shows, likely cause, remedy); the first that fits is given
 _CAUSES: tuple[tuple[re.Pattern[str], str, str], ...] = (
@@ -104,10 +106,15 @@ def _how_it_ended(death: Death) -> str:
 def _guess(log: str, death: Death) -> tuple[str | None, str]:
     if death.oom_killed:
         return "its memory limit is too low", "Raise container.memory in the server's config."
+    if death.exit_code == 0:
+        return (
+            "its program came to its end instead of serving",
+            "Let the image's command run the server in the foreground, until SIGTERM.",
+        )
     for pattern, cause, remedy in _CAUSES:
         if pattern.search(log):
             return cause, remedy
-    return None, "Run it again with -v for the whole log."
+    return None, "Mend what its log shows."
 
 
 def _error(
@@ -118,7 +125,7 @@ def _error(
         "responses_api_agents": "agent server",
         "resources_servers": "resources server",
     }.get(server.server_type, "server")
-    tail = "\n".join(server.log.strip().splitlines()[-_LOG_LINES:])
+    tail = "\n".join(map(_shortened, server.log.strip().splitlines()[-LOG_LINES:]))
     lines = [
         f"The {kind} {server.name!r} {what} (phase: {server.phase}, after {server.elapsed_s:.1f} s).",
         f"End of its log:\n{_indented(tail)}" if tail else "It logged nothing.",
@@ -134,6 +141,25 @@ def _error(
         oom_killed=death.oom_killed if death else False,
         log_tail=tail,
     )
+
+
+def with_logs(error: ServerStartError, folder: Path) -> ServerStartError:
+    """The same failure, whose message also says where every server's log is."""
+    return ServerStartError(
+        f"{error}\nThe logs of all servers: {folder}",
+        server=error.server,
+        phase=error.phase,
+        exit_code=error.exit_code,
+        oom_killed=error.oom_killed,
+        log_tail=error.log_tail,
+    )
+
+
+def _shortened(line: str) -> str:
+    if len(line) <= _LINE_LENGTH:
+        return line
+    half = _LINE_LENGTH // 2
+    return f"{line[:half]} [...] {line[-half:]}"
 
 
 def _indented(text: str) -> str:

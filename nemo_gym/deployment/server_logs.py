@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import re
 from collections.abc import Callable
@@ -33,3 +34,21 @@ def save_logs(engine: ContainerEngine, session_id: str, folder: Path, redact: Ca
     except (OSError, EngineError, ConfigError) as error:
         logger.warning("the servers' logs could not be kept in %s: %s", folder, error)
     return target if target.is_dir() else None
+
+
+class ServerLogs:
+    """The logs of one session, saved once: by the failure that they explain, else at the session's end."""
+
+    def __init__(self, engine: ContainerEngine, session_id: str, folder: Path, redact: Callable[[str], str]) -> None:
+        self._save = functools.partial(save_logs, engine, session_id, folder, redact)
+        self._is_saved = False
+        self._saved_to: Path | None = None
+
+    def save(self) -> Path | None:
+        """Where they are; None when there was nothing to save."""
+        if not self._is_saved:
+            self._is_saved = True
+            self._saved_to = self._save()
+            if self._saved_to is not None:
+                logger.info("the servers' logs are in %s", self._saved_to)
+        return self._saved_to

@@ -17,7 +17,6 @@ from nemo_gym.config.redaction import find_secrets, redact_text
 from nemo_gym.containers import ports, reaper
 from nemo_gym.containers.deaths import Death, DeathWatch
 from nemo_gym.containers.docker_engine import DockerEngine, published_port
-from nemo_gym.containers.engine import NetworkState
 from nemo_gym.containers.engine_endpoint import pinned_environ
 from nemo_gym.containers.keeper import Keeper
 from nemo_gym.containers.labels import Owner, new_session_id, selector, session_labels
@@ -30,16 +29,17 @@ from nemo_gym.containers.readiness import (
 )
 from nemo_gym.containers.spec import ContainerSpec
 from nemo_gym.deployment import failures
+from nemo_gym.deployment.diagnosis import Diagnosis
 from nemo_gym.deployment.endpoints import config_key_of
 from nemo_gym.deployment.loopback import LoopbackRelays
 from nemo_gym.deployment.registry_feed import RegistryFeed
 from nemo_gym.deployment.running import Clock, RunningServer, RunningSession
 from nemo_gym.deployment.server_images import ensure_server_images
-from nemo_gym.deployment.server_logs import save_logs
+from nemo_gym.deployment.server_logs import ServerLogs
 from nemo_gym.deployment.settings import ServingSettings
 from nemo_gym.deployment.topology import REGISTRY, Topology, container_specs
 from nemo_gym.deployment.views import bootstrap_line, container_view, inside_urls
-from nemo_gym.errors import EngineError, EngineNotFoundError, NoAddressRangeError, PortTakenError, ServerStartError
+from nemo_gym.errors import EngineError, PortTakenError, ServerStartError
 
 logger = logging.getLogger(__name__)
 
@@ -82,13 +82,26 @@ class Session:
         self._registry_port: Future[int] = Future()
         self._relays = LoopbackRelays(topology.loopback_targets())
         self._has_failed = False
+        self._logs = ServerLogs(engine, self.session_id, settings.log_folder, self._redact)
         self._servers = {server.name: server for server in topology.servers}
+        self._diagnosis = Diagnosis(engine, self._servers, self._redact)
+        self._names: dict[str, str] = {}  # container ID -> server name, of every container created
         self._running: list[RunningServer] = []
 
     # -- start -------------------------------------------------------------------------------------------------
 
     def start(self, search_dirs: Sequence[str]) -> RunningSession:
         """Bring everything up. Whatever is raised, ``stop`` cleans up after it."""
+        try:
+            return self._start(search_dirs)
+        except ServerStartError as error:
+            self._has_failed = True
+            folder = self._logs.save()
+            if folder is None:
+                raise
+            raise failures.with_logs(error, folder) from error.__cause__
+
+    def _start(self, search_dirs: Sequence[str]) -> RunningSession:
         self._relays.check(self._engine.endpoint)
         with self._clock.measure("sweep"):
             swept = reaper.sweep(self._engine)
@@ -109,11 +122,12 @@ class Session:
         )
         with self._clock.measure("network"):
             self._watch = DeathWatch(self._engine, selector(self.session_id))
-            network = self._create_network(f"nemo-gym-{self.session_id}", labels)
+            network = reaper.create_network(self._engine, f"nemo-gym-{self.session_id}", labels)
             self._relays.open(network, self._keeper)
             internal = ""
             if self._topology.internal_names:
-                internal = self._create_network(f"nemo-gym-{self.session_id}-internal", labels, internal=True).name
+                name = f"nemo-gym-{self.session_id}-internal"
+                internal = reaper.create_network(self._engine, name, labels, internal=True).name
         specs = container_specs(
             self._topology,
             session_id=self.session_id,
@@ -128,27 +142,30 @@ class Session:
             self._running = self._start_all(specs)
         return self._open_registry()
 
-    def _create_network(self, name: str, labels: dict[str, str], *, internal: bool = False) -> NetworkState:
-        try:
-            return self._engine.create_network(name, labels, internal=internal)
-        except NoAddressRangeError:
-            # somebody may have died since the first sweep; what they left holds a range each
-            if not reaper.sweep(self._engine).removed:
-                raise
-            return self._engine.create_network(name, labels, internal=internal)
-
     def _start_all(self, specs: Sequence[ContainerSpec]) -> list[RunningServer]:
         """Start every container in parallel, and wait for all of them or for the first failure."""
+        assert self._watch is not None
         starts = [self._pool.submit(self._start_one, spec) for spec in specs]
+        # also of one that was ready: nobody waits for it any more, but the others are waited for in vain
+        self._watch.notify(lambda death: self._cancel())
         _, pending = wait(starts, return_when=FIRST_EXCEPTION)
         if pending:
             self._cancel()
             wait(starts)
         errors = [error for start in starts if (error := start.exception()) is not None]
         for error in sorted(errors, key=lambda error: isinstance(error, _Cancelled)):
-            self._has_failed = isinstance(error, ServerStartError)
+            if isinstance(error, _Cancelled):
+                self._check_nobody_died()
             raise error
         return [start.result() for start in starts]
+
+    def _check_nobody_died(self) -> None:
+        """Raise ``ServerStartError`` when a server has died after it was ready."""
+        assert self._watch is not None
+        for container_id, name in self._names.items():
+            death = self._watch.find_death(container_id)
+            if death is not None:
+                raise failures.died(self._diagnosis.failed(name, "serving", self._clock.begin, container_id), death)
 
     def _start_one(self, spec: ContainerSpec) -> RunningServer:
         server = spec.alias
@@ -157,6 +174,7 @@ class Session:
             self._check_cancelled()
             with self._clock.measure("create", server), self._engine_refusals(server, "create", began):
                 container_id = self._engine.create_container(spec)
+                self._names[container_id] = server
                 stdin = self._engine.open_stdin(container_id)
             with contextlib.ExitStack() as unless_kept:
                 unless_kept.callback(stdin.close)
@@ -192,7 +210,7 @@ class Session:
             raise
         except EngineError as error:
             self._check_cancelled()
-            raise failures.refused(self._failed(server, phase, began, container_id), str(error)) from error
+            raise failures.refused(self._diagnosis.failed(server, phase, began, container_id), str(error)) from error
 
     def _bootstrap(self, server: str) -> bytes:
         line = functools.partial(
@@ -260,10 +278,11 @@ class Session:
         raise NotReadyError(reason, "the registry, through which it is asked, did not start")
 
     def _failure(self, server: str, container_id: str, began: float, error: NotReadyError) -> Exception:
-        death = self._find_death(container_id)
+        assert self._watch is not None
+        death = self._diagnosis.find_death(container_id, self._watch)
         if death is None and error.reason is NotReadyReason.STOPPED:
             return _Cancelled()
-        failed = self._failed(server, "ready", began, container_id)
+        failed = self._diagnosis.failed(server, "ready", began, container_id)
         if death is not None:
             return failures.died(failed, death)
         return failures.not_ready(failed, error, self._relays.as_the_caller_sees, self._config_key_of(server))
@@ -274,32 +293,6 @@ class Session:
         if served is None:
             return lambda setting: setting
         return functools.partial(config_key_of, self._topology.config, served.instance)
-
-    def _failed(self, server: str, phase: str, began: float, container_id: str | None) -> failures.FailedServer:
-        log = ""
-        if container_id is not None:
-            with contextlib.suppress(EngineError):  # it is gone: the failure itself is what matters
-                log = self._redact(self._engine.read_log(container_id))
-        served = self._servers.get(server)
-        return failures.FailedServer(
-            name=server,
-            server_type=served.instance.server_type if served else REGISTRY,
-            phase=phase,
-            elapsed_s=time.monotonic() - began,
-            log=log,
-        )
-
-    def _find_death(self, container_id: str) -> Death | None:
-        assert self._watch is not None
-        try:
-            state = self._engine.inspect_container(container_id)
-        except EngineNotFoundError:
-            return Death(container_id, None, False, "the container was removed")
-        except EngineError:
-            return self._watch.find_death(container_id)
-        if state.is_dead:
-            return Death(container_id, state.exit_code, state.oom_killed, state.error)
-        return self._watch.find_death(container_id)
 
     def _open_registry(self) -> RunningSession:
         """Give the registry the host view, see that it is ready, and let it hear of every death from now on."""
@@ -317,12 +310,7 @@ class Session:
                 wait_until_ready(probe, self._settings.deadlines, self._watch.watch(registry.container_id))
             except NotReadyError as error:
                 raise self._failure(REGISTRY, registry.container_id, self._clock.begin, error) from None
-        for server in self._running:  # one may have died since it was ready
-            death = self._watch.find_death(server.container_id)
-            if death is not None:
-                failed = self._failed(server.name, "serving", self._clock.begin, server.container_id)
-                self._has_failed = True
-                raise failures.died(failed, death)
+        self._check_nobody_died()
         self._watch.notify(self._tell_death)
         return RunningSession(
             session_id=self.session_id,
@@ -332,11 +320,9 @@ class Session:
         )
 
     def _tell_death(self, death: Death) -> None:
-        name = next((s.name for s in self._running if s.container_id == death.container_id), death.container_id)
+        name = self._names.get(death.container_id, death.container_id)
         self._has_failed = True
-        log_tail = ""
-        with contextlib.suppress(EngineError):
-            log_tail = self._redact(self._engine.read_log(death.container_id, _DEATH_LOG_LINES)).strip()
+        log_tail = self._diagnosis.log_tail(death.container_id, _DEATH_LOG_LINES).strip()
         logger.warning("server %s died (exit code %s)", name, death.exit_code)
         if self._feed is not None and name != REGISTRY:
             self._feed.send_death(name, death, log_tail)
@@ -384,9 +370,7 @@ class Session:
             return
         try:
             if self._settings.keep_logs or self._has_failed:
-                folder = save_logs(self._engine, self.session_id, self._settings.log_folder, self._redact)
-                if folder is not None:
-                    logger.info("the servers' logs are in %s", folder)
+                self._logs.save()
             grace_s = 0.0 if self._has_failed else self._settings.stop_grace_s
             reaper.remove_session(self._engine, self.session_id, grace_s=round(grace_s))
         except BaseException:
