@@ -7,6 +7,7 @@ import heapq
 import json
 import queue
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,9 @@ from typing import Any
 from nemo_gym.containers.engine import ContainerEngine, ContainerLog
 from nemo_gym.deployment.status import ServerStatus, SessionStatus
 from nemo_gym.errors import ConfigError, EngineNotFoundError
+
+_READERS_END_S = 2.0
+"""For all of them. Over ssh a log cannot be closed under its reader, which then ends with the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +111,9 @@ def _as_they_come(logs: Mapping[str, ContainerLog]) -> Iterator[Iterator[ServerL
         yield _until_all_end(written, len(readers))
     finally:
         _close_all(logs.values())
+        deadline = time.monotonic() + _READERS_END_S
         for reader in readers:
-            reader.join(timeout=5)
+            reader.join(timeout=max(0.0, deadline - time.monotonic()))
 
 
 def _until_all_end(written: queue.SimpleQueue[ServerLine | None], open_logs: int) -> Iterator[ServerLine]:

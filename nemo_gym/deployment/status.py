@@ -27,7 +27,7 @@ from nemo_gym.containers.labels import (
 )
 from nemo_gym.deployment.settings import STOP_GRACE_S
 from nemo_gym.deployment.topology import REGISTRY
-from nemo_gym.errors import ConfigError, EngineError, EngineNotFoundError, TeardownError
+from nemo_gym.errors import ConfigError, EngineError, EngineNotFoundError, EngineUnavailableError, TeardownError
 
 _KEEPER_PATIENCE_S = 15.0
 _STOPPED_TOGETHER_S = 2.0
@@ -282,7 +282,14 @@ def _others_stay(engine: ContainerEngine, session_id: str) -> bool:
         stop=stop_after_delay(_STOPPED_TOGETHER_S),
         retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
     )
-    return bool(retrying(lambda: [c for c in engine.list_containers(selector(session_id)) if c.status == "running"]))
+    try:
+        return bool(retrying(_running, engine, session_id))
+    except (EngineError, EngineUnavailableError):  # the engine itself is gone, as the registry's death says
+        return True
+
+
+def _running(engine: ContainerEngine, session_id: str) -> list[ContainerState]:
+    return [found for found in engine.list_containers(selector(session_id)) if found.status == "running"]
 
 
 def _stopped(session_id: str) -> str:

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from nemo_gym.containers.engine import ContainerState
 from nemo_gym.containers.labels import PUBLISHED_HOST, SERVER, Liveness, Owner
 from nemo_gym.deployment import status
 from nemo_gym.deployment.status import find_session, read_sessions, stop_session, wait_until_over
-from nemo_gym.errors import ConfigError, EngineError, TeardownError
+from nemo_gym.errors import ConfigError, EngineError, EngineUnavailableError, TeardownError
 from tests.unit.session_engine import SessionEngine, dead_owner, owner_elsewhere
 
 ONE, TWO, THREE = "aa00000001", "aa00000002", "bb00000003"
@@ -216,6 +217,22 @@ class TestWaitUntilOver:
     def test_the_registry_takes_too_much_memory(self, engine: SessionEngine) -> None:
         engine.add_session(ONE)
         assert "(killed for using too much memory)" in self.while_waiting(engine, "dies", 137, oom_killed=True)
+
+    def test_the_engine_goes_away(self, engine: SessionEngine) -> None:
+        """The look at the others fails as well, and is not what is reported."""
+        engine.add_session(ONE)
+        engine.kill(f"id-{ONE}-registry", 137, error="the engine ended")
+        listed = engine.list_containers("")
+        looks = iter([listed])
+
+        def look_once(label: str) -> list[ContainerState]:
+            try:
+                return next(looks)
+            except StopIteration:
+                raise EngineUnavailableError("no engine answers") from None
+
+        engine.list_containers = look_once  # type: ignore[method-assign]
+        assert "has died (the engine ended)" in wait_until_over(engine, ONE)
 
     def test_the_registry_is_asked_to_end(self, engine: SessionEngine) -> None:
         engine.add_session(ONE)
