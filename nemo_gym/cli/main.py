@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from typing import NoReturn
 import nemo_gym
 from nemo_gym.cli import env, eval, listing
 from nemo_gym.cli.arguments import Command, refuse_leftovers
-from nemo_gym.cli.output import StdoutClosedError, logging_restored, note
+from nemo_gym.cli.output import StdoutClosedError, discard_stdout, logging_restored, note
 from nemo_gym.cli.stopping import Stopped, signals_raise
 from nemo_gym.errors import ConfigError, NemoGymError
 
@@ -86,8 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except StdoutClosedError:
-        # The interpreter flushes stdout once more as it ends, and must not fail over it again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
         return STDOUT_CLOSED
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
+
+from nemo_gym.errors import NemoGymError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,6 +20,10 @@ _stderr_console: Console | None = None
 
 class StdoutClosedError(Exception):
     """Whoever read our output has stopped reading, as ``head`` does."""
+
+
+class StdoutFailedError(NemoGymError):
+    """What there is to say cannot be written: the disk is full, or there is no stdout."""
 
 
 def stdout_kept_for_data() -> contextlib.AbstractContextManager[Any]:
@@ -30,12 +37,26 @@ def emit(text: str) -> None:
 
 
 def emit_exactly(text: str) -> None:
-    """Write a text to stdout as it is."""
+    """Write a text to stdout as it is, in UTF-8 where the terminal's encoding does not have it."""
+    if sys.stdout is None:
+        raise StdoutFailedError("cannot write to stdout: it is closed.")
     try:
-        sys.stdout.write(text)
+        try:
+            sys.stdout.write(text)
+        except UnicodeEncodeError:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(text.encode("utf-8"))
         sys.stdout.flush()
     except BrokenPipeError as error:
         raise StdoutClosedError from error
+    except OSError as error:
+        discard_stdout()
+        raise StdoutFailedError(f"cannot write to stdout: {error.strerror or error}.") from error
+
+
+def discard_stdout() -> None:
+    """Let what is still to be written to stdout go: the interpreter flushes it as it ends, and must not fail again."""
+    os.dup2(os.open(os.devnull, os.O_RDWR), sys.stdout.fileno())
 
 
 def emit_json(value: Any) -> None:
@@ -51,10 +72,10 @@ def note(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def is_terminal(stream: TextIO) -> bool:
+def is_terminal(stream: TextIO | None) -> bool:
     """Whether a person is looking at this stream."""
     try:
-        return stream.isatty()
+        return stream is not None and stream.isatty()
     except ValueError:
         return False
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -244,6 +245,26 @@ class TestProcess:
         finally:
             os.close(writing)
         assert (done.returncode, done.stderr) == (141, "")
+
+
+def run_with_stdout(target: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    command = " ".join([shlex.quote(sys.executable), "-m", "nemo_gym", *arguments, f">{target}"])
+    return subprocess.run(["sh", "-c", command], capture_output=True, check=False, env={**os.environ, **variables})
+
+
+def test_a_stdout_that_cannot_be_written_to_is_told() -> None:
+    closed = run_with_stdout("&-", "list", "benchmarks")
+    assert (closed.returncode, closed.stderr) == (1, b"gym: failed: cannot write to stdout: it is closed.\n")
+    if Path("/dev/full").exists():  # Linux
+        full = run_with_stdout("/dev/full", "list", "benchmarks")
+        assert full.returncode == 1
+        assert full.stderr == b"gym: failed: cannot write to stdout: No space left on device.\n"
+
+
+def test_data_is_written_in_utf_8_where_the_terminal_does_not_have_it(elsewhere: Path) -> None:
+    done = run_with_stdout("out", "env", "resolve", "--benchmark", "tiny", "++a=\u00e4", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert "a: \u00e4" in Path("out").read_text(encoding="utf-8")
 
 
 def test_tables_are_aligned_and_numbers_stand_right() -> None:
