@@ -135,6 +135,8 @@ def _cached(name: str, sha256: str, *, mirrored_as: str, fetch: Callable[[Path],
     with exclusive(target.with_name(f".{name}.lock"), f"the download of {name}"):
         if _is_intact(target, sha256):
             return target
+        if target.is_file():
+            logger.warning("The cached file %s has changed since it was fetched; fetching it again.", target)
         part = target.with_name(f".{name}.part")
         faults = []
         for source in (_mirror_source(mirrored_as, sha256), fetch):
@@ -154,12 +156,7 @@ def _cached(name: str, sha256: str, *, mirrored_as: str, fetch: Callable[[Path],
 
 
 def _is_intact(target: Path, sha256: str) -> bool:
-    if not target.is_file():
-        return False
-    if sha256_of(target) == sha256:
-        return True
-    logger.warning("The cached file %s has changed since it was fetched; fetching it again.", target)
-    return False
+    return target.is_file() and sha256_of(target) == sha256
 
 
 def _mirror_source(mirrored_as: str, sha256: str) -> Callable[[Path], None] | None:
