@@ -55,10 +55,11 @@ def _container_holder(engine: ContainerEngine, port: int) -> tuple[str, str] | N
             return f"the container {container.name}", f"Remove it with `docker rm -f {container.name}`."
         owner = Owner.from_labels(container.labels)
         if owner is not None and liveness(owner) is Liveness.ALIVE:
-            return f"session {session_id} of this machine (pid {owner.pid})", "Stop that process."
+            remedy = f"Stop it with `gym env stop {session_id}`."
+            return f"session {session_id} of this machine (pid {owner.pid})", remedy
         return (
             f"session {session_id} (container {container.name}), whose owner is not known to live",
-            f"Remove it with `docker rm -f {container.name}`.",
+            f"Remove it with `gym env stop --force {session_id}`.",
         )
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import inspect
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, cast, get_type_hints
@@ -187,6 +188,7 @@ class Server:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Note the rollout, check the token, and turn whatever goes wrong into JSON."""
+        started = time.monotonic()
         rollout_id = request.match_info.get("rollout_id")
         current_rollout_id.set(rollout_id)
         try:
@@ -194,11 +196,15 @@ class Server:
                 raise InvalidRequestError.of_field("rollout_id", f"{rollout_id!r} is no rollout id")
             if self.bootstrap.token is not None:
                 self._check_token(request, self.bootstrap.token)
-            return await handler(request)
+            response = await handler(request)
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            return self._error_response(request, error)
+            response = self._error_response(request, error)
+        if rollout_id is not None:  # what each rollout asked of this server, for whoever follows it by its id
+            elapsed_s = time.monotonic() - started
+            logger.info("%s %s: %d in %.3f s", request.method, _path_of(request), response.status, elapsed_s)
+        return response
 
     def _check_token(self, request: web.Request, token: str) -> None:
         sent = request.headers.get("Authorization", "")
@@ -278,6 +284,11 @@ def parameter_types(function: Callable[..., Any]) -> dict[str, Any]:
         name = getattr(function, "__qualname__", "a method")
         raise ConfigError(f"the annotations of {name} need names of its module's top level: {error}") from None
     return {name: hints.get(name, Any) for name in inspect.signature(function).parameters}
+
+
+def _path_of(request: web.Request) -> str:
+    """The path without the rollout's prefix."""
+    return "/" + request.path.split("/", 3)[3] if request.path.startswith("/ng-rollout/") else request.path
 
 
 def _http_error_body(request: web.Request, error: web.HTTPException) -> bytes:

@@ -68,6 +68,18 @@ class TestServer:
         assert bad.status == 422
         assert "rollout_id" in bad.json()["error"]["message"]
 
+    async def test_what_a_rollout_asks_is_logged_and_what_nobody_asks_for_is_not(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO")
+        async with serving(Echo) as echo:
+            await echo.post("/ng-rollout/r-7/echo", {"a": 1})
+            await echo.get("/ng-rollout/r-7/fail")
+            await echo.post("/echo", {"a": 1})
+            await echo.get("/ready")
+        said = [record.getMessage() for record in caplog.records if " in " in record.getMessage()]
+        assert [line.split(" in ")[0] for line in said] == ["POST /echo: 200", "GET /fail: 500"]
+
     async def test_errors_are_json(self) -> None:
         async with serving(Echo) as echo:
             missing, wrong = await echo.get("/nowhere"), await echo.get("/echo")
@@ -82,7 +94,7 @@ class TestServer:
             reply = await echo.get("/ng-rollout/r7/fail")
         assert reply.status == 500
         assert reply.json() == {"error": {"type": "LookupError", "message": "nothing under ***"}}
-        (record,) = caplog.records
+        (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
         assert record.exc_info is not None
 
     async def test_large_bodies_are_taken(self) -> None:
