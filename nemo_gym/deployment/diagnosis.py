@@ -32,6 +32,7 @@ class Diagnosis:
             phase=phase,
             elapsed_s=time.monotonic() - began,
             log="" if container_id is None else self.log_tail(container_id),
+            is_internal=served is not None and served.is_internal,
         )
 
     def log_tail(self, container_id: str, lines: int = failures.LOG_LINES) -> str:

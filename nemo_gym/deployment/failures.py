@@ -17,6 +17,8 @@ from nemo_gym.errors import ServerStartError
 LOG_LINES = 25
 _LINE_LENGTH = 500
 
+_NO_WAY_OUT = " The server stands on the internal network (container.network: internal), which leads to no endpoint."
+
 # (what the log shows, likely cause, remedy); the first that fits is given
 _CAUSES: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (
@@ -52,6 +54,7 @@ class FailedServer:
     phase: str
     elapsed_s: float
     log: str = ""
+    is_internal: bool = False
 
 
 def died(server: FailedServer, death: Death) -> ServerStartError:
@@ -85,7 +88,7 @@ def not_ready(
         return ServerStartError(
             f"The model endpoint is not usable{waited}: {detail}\n"
             f"It was asked from inside the container of {server.name!r}. Check {config_key_of(str(key))} in the config "
-            "or overrides.",
+            f"or overrides.{_NO_WAY_OUT if server.is_internal else ''}",
             server=server.name,
             phase=server.phase,
         )

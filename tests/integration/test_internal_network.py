@@ -19,6 +19,7 @@ from nemo_gym.config.resolve import load_config, to_plain
 from nemo_gym.deployment.launch import RunningSession, serve_config
 from nemo_gym.environment import PlannedBenchmark, TaskRunner, serve_benchmark
 from nemo_gym.environment.serving import serving_config_paths
+from nemo_gym.errors import ConfigError
 from tests.support.inside import Target, reached_from
 from tests.support.scripted_endpoint import ScriptedEndpoint
 from tests.support.sessions import containers_of, get, session_of
@@ -66,7 +67,12 @@ def test_it_is_served_without_a_port_and_scores(
         instances = {entry["name"]: entry for entry in get(registry_server.port, "/server_instances")}
         probed = get(registry_server.port, f"/inside/{SANDBOX}/ready")
         rewards = asyncio.run(rewards_of(planned, registry_server))
+        ways_out = {name: default_gateway(engine, containers[name]["Id"]) for name in ("registry", AGENT)}
     assert rewards == [1.0] * 4
+    # who stands on both networks leaves by the session's own, on which alone there is a way
+    assert ways_out == {
+        name: containers[name]["NetworkSettings"]["Networks"][f"nemo-gym-{session}"]["Gateway"] for name in ways_out
+    }
     assert probed["server"] == SANDBOX
     assert not any(containers[SANDBOX]["NetworkSettings"]["Ports"].values())
     networks = {name: sorted(c["NetworkSettings"]["Networks"]) for name, c in containers.items()}
@@ -87,6 +93,43 @@ def test_it_is_served_without_a_port_and_scores(
         "network": "internal",
         "status": "running",
     }
+
+
+def default_gateway(engine: docker.APIClient, container_id: str) -> str:
+    """The address that a container sends everything to that is not on its networks (proc(5), ``/proc/net/route``)."""
+    command = ["python", "-c", "print(open('/proc/net/route').read())"]
+    table = engine.exec_start(engine.exec_create(container_id, command)["Id"]).decode()
+    (gateway,) = [words[2] for line in table.splitlines()[1:] if (words := line.split()) and words[1] == "00000000"]
+    return socket.inet_ntoa(bytes.fromhex(gateway)[::-1])
+
+
+def test_it_may_call_a_model_whose_endpoint_is_outside(
+    engine: docker.APIClient, planned: PlannedBenchmark, endpoint: ScriptedEndpoint
+) -> None:
+    """The model server then stands on both networks: the endpoint is its way out, and nobody else's."""
+    inside = contained(network="internal")
+    inside[SANDBOX]["resources_servers"]["mcqa"]["judge"] = {"type": "responses_api_models", "name": "policy_model"}
+    with serve_benchmark("truthfulqa_mc1", overrides=endpoint.overrides(**inside)) as registry_server:
+        containers = containers_of(engine, session_of(registry_server.port))
+        rewards = asyncio.run(rewards_of(planned, registry_server))
+        from_sandbox = reached_from(engine, containers[SANDBOX]["Id"], [("policy_model", 8000), *OUTSIDE])
+    assert rewards == [1.0] * 4
+    assert from_sandbox == {("policy_model", 8000)}
+
+
+def test_an_endpoint_that_an_internal_server_cannot_reach_is_told_as_such() -> None:
+    overrides = {
+        "policy_base_url": "http://api.example.com/v1",
+        "policy_api_key": "k",
+        "policy_model_name": "m",
+        "policy_model": {"responses_api_models": {"openai_model": {"container": {"network": "internal"}}}},
+        "model_endpoint_readiness_timeout_seconds": 600,
+    }
+    with pytest.raises(ConfigError) as failed, serve_benchmark("truthfulqa_mc1", overrides=overrides):
+        pass
+    assert "Check policy_base_url in the config or overrides. The server stands on the internal network" in (
+        str(failed.value)
+    )
 
 
 class HostListener:

@@ -166,6 +166,11 @@ class TestNotReady:
         error = not_ready(SERVER, cause, as_it_is, {"openai_api_key": "judge_api_key"}.__getitem__)
         assert str(error).endswith("Check judge_api_key in the config or overrides.")
 
+    def test_an_endpoint_outside_of_an_internal_network(self) -> None:
+        cause = NotReadyError(NotReadyReason.FAILED, "the name api.far cannot be resolved", {"key": "judge_base_url"})
+        error = not_ready(dataclasses.replace(SERVER, is_internal=True), cause, as_it_is, as_it_is)
+        assert str(error).endswith("(container.network: internal), which leads to no endpoint.")
+
     def test_late(self) -> None:
         text = str(fail(NotReadyReason.LATE, "verifier does not answer (refused) after 120 s"))
         assert "is not ready: verifier does not answer (refused) after 120 s (phase: ready" in text
