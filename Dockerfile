@@ -4,7 +4,7 @@
 ARG PYTHON_IMAGE=python:3.13-slim-trixie
 
 FROM ${PYTHON_IMAGE} AS build
-# Found by this label and removed once the image stands.
+# By these labels the stages are found that no build uses any more; the newest of each is kept as the build cache.
 LABEL nemo-gym.stage=build
 # Where this host's pip looks; its CA bundle. Neither reaches the final stage.
 ARG PIP_INDEX_URL=
@@ -20,16 +20,19 @@ RUN set -eu; \
     rm -rf /tmp/pip; \
     find /opt/gym/lib '(' -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' ')' -delete; \
     # An image's files do not change, so no start needs to compare them with their sources.
-    python3 -m compileall -q --invalidation-mode unchecked-hash /opt/gym/lib
+    python3 -m compileall -q --invalidation-mode unchecked-hash /opt/gym/lib; \
+    find /opt/gym -exec touch -h -d @315532800 '{}' +
 
 FROM build AS package
+LABEL nemo-gym.stage=package
 COPY nemo_gym /tmp/nemo_gym
 RUN set -eu; \
     site=$(/opt/gym/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
     mkdir -p "/out$site"; \
     cp -R /tmp/nemo_gym "/out$site/nemo_gym"; \
     chmod -R u=rwX,go=rX /out; \
-    python3 -m compileall -q --invalidation-mode unchecked-hash -s /out "/out$site"
+    python3 -m compileall -q --invalidation-mode unchecked-hash -s /out "/out$site"; \
+    find /out -exec touch -h -d @315532800 '{}' +
 
 FROM ${PYTHON_IMAGE}
 # Public Python images come without compiled modules, and a container's file system is read-only.

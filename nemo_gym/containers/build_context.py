@@ -34,10 +34,14 @@ class ContextFile:
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """An image to be: its repository name, and the files it is built from, by path in the context."""
+    """An image to be: its repository name, and the files it is built from, by path in the context.
+
+    ``source`` is the folder they come from, for the image's labels.
+    """
 
     repository: str
     files: Mapping[str, ContextFile]
+    source: Path | None = None
 
     def digest(self) -> str:
         """Sha256 hex over names, modes and contents; the host's CA bundle does not count."""
@@ -73,7 +77,7 @@ def load_base_context(package: Path, dockerfile: Path, requirements: Path, ca_bu
     files["Dockerfile"] = _read(dockerfile)
     files["requirements.txt"] = _read(requirements)
     files[CA_BUNDLE] = ContextFile(ca_bundle)
-    return BuildContext("nemo-gym/base", files)
+    return BuildContext("nemo-gym/base", files, package)
 
 
 def load_server_context(folder: Path, repository: str, dockerfile: Path, ca_bundle: bytes) -> BuildContext:
@@ -93,7 +97,7 @@ def load_server_context(folder: Path, repository: str, dockerfile: Path, ca_bund
     files["Dockerfile"] = _read(own if own.is_file() else dockerfile)
     files["requirements.txt"] = _read(requirements) if requirements.is_file() else ContextFile(b"")
     files[CA_BUNDLE] = ContextFile(ca_bundle)
-    return BuildContext(repository, files)
+    return BuildContext(repository, files, folder)
 
 
 def repository_name(server_type: str, implementation: str) -> str:

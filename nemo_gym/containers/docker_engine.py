@@ -154,10 +154,10 @@ class DockerEngine:
         )
 
     @_translated
-    def remove_dangling_images(self, label: str) -> None:
-        for image in self._client.images(filters={"label": label, "dangling": True}):
-            with contextlib.suppress(docker.errors.APIError):  # still used by another build: it cleans up itself
-                self._client.remove_image(image["Id"])
+    def remove_dangling_images(self, label: str, *, older_than_hours: int) -> None:
+        filters = {"label": label, "dangling": True, "until": f"{older_than_hours}h"}
+        with contextlib.suppress(docker.errors.APIError):  # another prune is under way, or a build still uses one
+            self._client.prune_images(filters=filters)
 
     # -- a session's pieces ------------------------------------------------------------------------------------
 

@@ -151,8 +151,8 @@ class ContainerEngine(Protocol):
     def pull_image(self, reference: str) -> LogStream:
         """Pull. ``ImageError`` with the end of the log when it fails."""
 
-    def remove_dangling_images(self, label: str) -> None:
-        """Remove untagged images that carry ``label`` and that nothing uses."""
+    def remove_dangling_images(self, label: str, *, older_than_hours: int) -> None:
+        """Remove untagged images of that age that carry ``label`` and that nothing uses."""
 
     # a session's pieces
     def create_network(self, name: str, labels: Mapping[str, str], *, internal: bool = False) -> NetworkState:

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-from tenacity import RetryCallState, Retrying, retry_if_exception_type
-
 from nemo_gym.containers.build_context import BuildContext, load_base_context
-from nemo_gym.containers.engine import ContainerEngine, LogStream
+from nemo_gym.containers.build_network import find_build_network
+from nemo_gym.containers.builds import Build, Builds
+from nemo_gym.containers.engine import ContainerEngine
 from nemo_gym.errors import ConfigError, ImageError
 
 logger = logging.getLogger(__name__)
@@ -27,13 +24,6 @@ logger = logging.getLogger(__name__)
 PYTHON_IMAGE = "python:3.13-slim-trixie"
 LOCAL_PYTHON_IMAGE = "nemo-gym/python:3.13-slim-trixie"
 """What ``scripts/base-image`` makes from Debian's packages where no image registry answers."""
-
-LABEL_CONTEXT = "nemo-gym.context"
-LABEL_BUILD_STAGE = "nemo-gym.stage=build"
-
-_PARALLEL_BUILDS = 3
-_LOCK_WAIT_S = 0.5
-_LOCK_PATIENCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +36,11 @@ class ImageFiles:
     server_dockerfile: Path
     ca_bundle: bytes
     lock_folder: Path
+
+    @property
+    def log_folder(self) -> Path:
+        """Where the whole log of each build is kept."""
+        return self.lock_folder.with_name("build-logs")
 
 
 def find_ca_bundle(environ: Mapping[str, str]) -> bytes:
@@ -86,9 +81,7 @@ def ensure_images(
     missing = {tag: context for tag, context in wanted.items() if engine.find_image_id(tag) is None}
     if missing:
         arguments = {"BASE_IMAGE": base_tag, "PYTHON_IMAGE": python}
-        with _Builds(engine, files.lock_folder) as builds:
-            builds.run([(context, tag, arguments) for tag, context in missing.items()])
-        engine.remove_dangling_images(LABEL_BUILD_STAGE)
+        _build(engine, files, [Build(context, tag, arguments, base_id) for tag, context in missing.items()])
     return tags
 
 
@@ -96,12 +89,16 @@ def ensure_base(engine: ContainerEngine, files: ImageFiles, python_image: str | 
     """The base image's tag, built where it is missing, and the Python image it stands on."""
     python = _ensure_python(engine, python_image)
     context = load_base_context(files.package, files.base_dockerfile, files.base_requirements, files.ca_bundle)
-    tag = tag_of(context, _get_image_id(engine, python))
+    python_id = _get_image_id(engine, python)
+    tag = tag_of(context, python_id)
     if engine.find_image_id(tag) is None:
-        with _Builds(engine, files.lock_folder) as builds:
-            builds.run([(context, tag, {"PYTHON_IMAGE": python})])
-        engine.remove_dangling_images(LABEL_BUILD_STAGE)
+        _build(engine, files, [Build(context, tag, {"PYTHON_IMAGE": python}, python_id)])
     return tag, python
+
+
+def _build(engine: ContainerEngine, files: ImageFiles, builds: Sequence[Build]) -> None:
+    with Builds(engine, files.lock_folder, files.log_folder, find_build_network(os.environ)) as under_way:
+        under_way.run(builds)
 
 
 def tag_of(context: BuildContext, base_id: str) -> str:
@@ -134,83 +131,6 @@ def _get_image_id(engine: ContainerEngine, reference: str) -> str:
     if found is None:
         raise ImageError(f"The image {reference} was there a moment ago and is gone. Try again.")
     return found
-
-
-class _Builds:
-    """Builds under way. Leaving by an exception ends them: each is broken off on the engine as well."""
-
-    def __init__(self, engine: ContainerEngine, lock_folder: Path) -> None:
-        self._engine = engine
-        self._lock_folder = lock_folder
-        self._pool = ThreadPoolExecutor(_PARALLEL_BUILDS, thread_name_prefix="nemo-gym-build")
-        self._given_up = threading.Event()
-        self._lock = threading.Lock()
-        self._logs: list[LogStream] = []
-
-    def __enter__(self) -> _Builds:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._give_up()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def run(self, builds: Sequence[tuple[BuildContext, str, Mapping[str, str]]]) -> None:
-        """Build each (context, tag, build arguments); raises the first error as soon as it is there."""
-        for done in as_completed([self._pool.submit(self._build, *build) for build in builds]):
-            done.result()
-
-    def _give_up(self) -> None:
-        with self._lock:
-            self._given_up.set()
-            logs, self._logs = self._logs, []
-        for log in logs:
-            log.close()
-
-    def _build(self, context: BuildContext, tag: str, arguments: Mapping[str, str]) -> None:
-        with self._only_builder(tag):
-            if self._engine.find_image_id(tag) is not None:  # another process built it while this one waited
-                return
-            logger.info("building %s", tag)
-            started = time.monotonic()
-            labels = {LABEL_CONTEXT: context.digest()}
-            log = self._engine.build_image(context.to_tar(), tag=tag, build_args=arguments, labels=labels)
-            with contextlib.closing(log):
-                with self._lock:
-                    self._check_given_up(tag)
-                    self._logs.append(log)
-                for text in log:
-                    if text.strip():
-                        logger.debug("%s: %s", context.repository, text.rstrip())
-            logger.info("built %s in %.1f s", tag, time.monotonic() - started)
-
-    @contextlib.contextmanager
-    def _only_builder(self, tag: str) -> Iterator[None]:
-        """Hold the lock of a tag; says so when another process holds it, and goes on waiting."""
-        lock = FileLock(self._lock_folder / f"{tag.replace('/', '_').replace(':', '_')}.lock")
-
-        def say_once(state: RetryCallState) -> None:
-            if state.attempt_number == _LOCK_PATIENCE:
-                logger.info("another process builds %s: waiting for it", tag)
-
-        retrying = Retrying(
-            retry=retry_if_exception_type(Timeout), before=lambda _: self._check_given_up(tag), after=say_once
-        )
-        try:
-            self._lock_folder.mkdir(parents=True, exist_ok=True)
-            retrying(lock.acquire, timeout=_LOCK_WAIT_S)
-        except OSError as error:
-            raise ConfigError(
-                f"The folder {self._lock_folder} for build locks cannot be written to ({error}). "
-                "Set XDG_CACHE_HOME to a folder that can be, or change its owner."
-            ) from error
-        try:
-            yield
-        finally:
-            lock.release()
-
-    def _check_given_up(self, tag: str) -> None:
-        if self._given_up.is_set():
-            raise ImageError(f"building {tag} was given up")
 
 
 def image_files(install_root: Path, environ: Mapping[str, str]) -> ImageFiles:

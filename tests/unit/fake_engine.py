@@ -103,7 +103,7 @@ class FakeEngine:
     logs: dict[str, FakeLog] = field(default_factory=dict)
     streams: list[FakeEvents] = field(default_factory=list)
     stopped: list[tuple[str, int]] = field(default_factory=list)
-    swept_stages: list[str] = field(default_factory=list)
+    swept_stages: list[tuple[str, int]] = field(default_factory=list)
     _ids: Iterator[int] = field(default_factory=itertools.count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -149,9 +149,9 @@ class FakeEngine:
 
         return FakeLog(["Pulling\n"], finish)
 
-    def remove_dangling_images(self, label: str) -> None:
+    def remove_dangling_images(self, label: str, *, older_than_hours: int) -> None:
         self._called("remove_dangling_images")
-        self.swept_stages.append(label)
+        self.swept_stages.append((label, older_than_hours))
 
     def create_network(self, name: str, labels: Mapping[str, str], *, internal: bool = False) -> NetworkState:
         self._called("create_network")

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from nemo_gym.containers import images
+import nemo_gym
+from nemo_gym.containers import builds, images
 from nemo_gym.containers.build_context import BuildContext, ContextFile
+from nemo_gym.containers.build_network import BuildNetwork
 from nemo_gym.containers.images import (
     LOCAL_PYTHON_IMAGE,
     PYTHON_IMAGE,
@@ -49,6 +51,12 @@ def files(tmp_path: Path) -> ImageFiles:
     )
 
 
+@pytest.fixture(autouse=True)
+def network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine's own network settings are not a part of these tests."""
+    monkeypatch.setattr(images, "find_build_network", lambda environ: BuildNetwork())
+
+
 @pytest.fixture
 def engine() -> FakeEngine:
     return FakeEngine(images={PYTHON_IMAGE: PYTHON_ID})
@@ -72,9 +80,14 @@ class TestEnsureImages:
         assert base["build_args"] == {"PYTHON_IMAGE": PYTHON_IMAGE}
         assert tags == [one["tag"], two["tag"]]
         assert one["build_args"] == {"PYTHON_IMAGE": PYTHON_IMAGE, "BASE_IMAGE": base["tag"]}
-        assert one["labels"] == {"nemo-gym.context": contexts[0].digest()}
+        assert one["labels"] == {
+            "nemo-gym.context": contexts[0].digest(),
+            "nemo-gym.repository": "nemo-gym/one",
+            "nemo-gym.base-image": engine.images[base["tag"]],
+            "org.opencontainers.image.version": nemo_gym.__version__,
+        }
         assert one["tar"] == contexts[0].to_tar().getvalue()
-        assert set(engine.swept_stages) == {"nemo-gym.stage=build"}
+        assert set(engine.swept_stages) == {("nemo-gym.stage", 7 * 24)}
 
         assert ensure_images(engine, files, contexts) == tags
         assert len(engine.builds) == 3
@@ -130,6 +143,12 @@ class TestFailures:
         with pytest.raises(ImageError, match="building nemo-gym/bad") as caught:
             ensure_images(engine, files, [context("slow"), context("bad")])
         assert caught.value.log_tail == "the end of the log"
+        log = Path(str(caught.value).rpartition("The whole log: ")[2])
+        assert log.parent == files.log_folder
+        assert (
+            log.read_text()
+            == "Step 1\n\n\nbuilding " + log.stem.replace("nemo-gym_bad_", "nemo-gym/bad:") + " failed\n"
+        )
         assert [log.closed.is_set() for log in logs_of(engine, "nemo-gym/slow")] == [True]
 
     def test_an_interrupt_ends_the_builds(
@@ -143,7 +162,7 @@ class TestFailures:
             raise KeyboardInterrupt
             yield
 
-        monkeypatch.setattr(images, "as_completed", interrupted)
+        monkeypatch.setattr(builds, "as_completed", interrupted)
         with pytest.raises(KeyboardInterrupt):
             ensure_images(engine, files, [context("slow")])
         assert [log.closed.is_set() for log in logs_of(engine, "nemo-gym/slow")] == [True]
@@ -195,18 +214,53 @@ class TestFailures:
     ) -> None:
         base_tag, _ = ensure_base(engine, files)
         wanted = tag_of(context("one"), engine.images[base_tag])
-        monkeypatch.setattr(images, "_LOCK_WAIT_S", 0.01)
+        monkeypatch.setattr(builds, "_LOCK_WAIT_S", 0.01)
         said = threading.Event()
-        logging.getLogger("nemo_gym.containers.images").addFilter(waiting := SaysWaiting(said))
+        logging.getLogger("nemo_gym.containers.builds").addFilter(waiting := SaysWaiting(said))
         with caplog.at_level(logging.INFO), ThreadPoolExecutor(1) as pool:
             with FileLock(files.lock_folder / f"{wanted.replace('/', '_').replace(':', '_')}.lock"):
                 run = pool.submit(ensure_images, engine, files, [context("one")])
                 assert said.wait(5)
                 engine.images[wanted] = "sha256:built-elsewhere"
             assert run.result(5) == [wanted]
-        logging.getLogger("nemo_gym.containers.images").removeFilter(waiting)
+        logging.getLogger("nemo_gym.containers.builds").removeFilter(waiting)
         assert built(engine) == ["nemo-gym/base"]
         assert caplog.text.count("another process builds") == 1
+
+
+class TestNetwork:
+    PROXY = "http://me:hidden-password@proxy.example:3128"
+
+    def test_builds_get_it_and_nothing_tells_its_secrets(
+        self, engine: FakeEngine, files: ImageFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        network = BuildNetwork({"HTTPS_PROXY": self.PROXY}, ("hidden-password", "Step"))
+        monkeypatch.setattr(images, "find_build_network", lambda environ: network)
+        ensure_base(engine, files)
+        assert engine.builds[0]["build_args"] == {"HTTPS_PROXY": self.PROXY, "PYTHON_IMAGE": PYTHON_IMAGE}
+        assert engine.swept_stages == [("nemo-gym.stage", 0)]
+        (log,) = files.log_folder.iterdir()
+        assert log.read_text() == "**** 1\n\n"
+
+    def test_it_is_not_looked_for_when_nothing_is_built(
+        self, engine: FakeEngine, files: ImageFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ensure_images(engine, files, [context("one")])
+        monkeypatch.delattr(images, "find_build_network")
+        ensure_images(engine, files, [context("one")])
+
+    def test_slow_builds_tell_their_steps(
+        self, engine: FakeEngine, files: ImageFiles, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(builds, "_PROGRESS_EVERY_S", -1.0)
+        assert list(builds._told("nemo-gym/one", ["Step 2/9 : RUN x\n", " ---> 1\n"])) == [
+            "Step 2/9 : RUN x\n",
+            " ---> 1\n",
+        ]
+        monkeypatch.setattr(builds, "_PROGRESS_EVERY_S", 60.0)
+        with caplog.at_level(logging.INFO):
+            list(builds._told("nemo-gym/two", ["Step 3/9 : RUN y\n"]))
+        assert "step 3" not in caplog.text
 
 
 class SaysWaiting(logging.Filter):

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from nemo_gym.containers import images
+from nemo_gym.containers.build_network import BuildNetwork
 from nemo_gym.containers.images import PYTHON_IMAGE
 from nemo_gym.deployment import server_images
 from nemo_gym.deployment.server_images import ensure_server_images, find_image_folder
@@ -54,6 +56,7 @@ class TestEnsuring:
         """No image but Python; caches and the working directory in a folder of the test's own."""
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(images, "find_build_network", lambda environ: BuildNetwork())
         for variable in ("NEMO_GYM_PYTHON_IMAGE", "NEMO_GYM_EXTRA_ROOTS", "NEMO_GYM_CA_BUNDLE"):
             monkeypatch.delenv(variable, raising=False)
         return FakeEngine(images={PYTHON_IMAGE: "sha256:" + "ab" * 32})

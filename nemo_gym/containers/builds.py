@@ -1,0 +1,184 @@
+"""Builds under way: one per tag across threads and processes, each with its whole log on disk.
+
+Leaving by an exception ends them all on the engine as well. What a build needs of this host's network (proxies,
+package index) is found when there is something to build, so that a start that builds nothing does not look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import TextIO
+
+from filelock import FileLock, Timeout
+from tenacity import RetryCallState, Retrying, retry_if_exception_type
+
+from nemo_gym.containers.build_context import BuildContext
+from nemo_gym.containers.build_network import BuildNetwork
+from nemo_gym.containers.engine import ContainerEngine, LogStream
+from nemo_gym.containers.source_labels import source_labels
+from nemo_gym.errors import ConfigError, ImageError
+
+logger = logging.getLogger(__name__)
+
+LABEL_CONTEXT = "nemo-gym.context"
+LABEL_REPOSITORY = "nemo-gym.repository"
+LABEL_BASE_IMAGE = "nemo-gym.base-image"
+LABEL_BUILD_STAGE = "nemo-gym.stage"
+STAGES_KEPT_HOURS = 7 * 24
+"""Build stages are the build cache of the classic builder; older ones go after the next build."""
+
+_PARALLEL_BUILDS = 3
+_LOCK_WAIT_S = 0.5
+_LOCK_PATIENCE = 4
+_PROGRESS_EVERY_S = 3.0
+_STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
+
+
+class Build:
+    """One image to build: what from, under which tag, and the image ID that it stands on."""
+
+    def __init__(self, context: BuildContext, tag: str, arguments: Mapping[str, str], base_id: str) -> None:
+        self.context = context
+        self.tag = tag
+        self.arguments = arguments
+        self.base_id = base_id
+
+    def labels(self) -> dict[str, str]:
+        """What the image says of itself: whose it is, what from and what on."""
+        return {
+            LABEL_CONTEXT: self.context.digest(),
+            LABEL_REPOSITORY: self.context.repository,
+            LABEL_BASE_IMAGE: self.base_id,
+            **source_labels(self.context.source),
+        }
+
+
+class Builds:
+    """Builds under way. Leaving by an exception ends them: each is broken off on the engine as well."""
+
+    def __init__(self, engine: ContainerEngine, lock_folder: Path, log_folder: Path, network: BuildNetwork) -> None:
+        self._engine = engine
+        self._lock_folder = lock_folder
+        self._log_folder = log_folder
+        self._network = network
+        self._pool = ThreadPoolExecutor(_PARALLEL_BUILDS, thread_name_prefix="nemo-gym-build")
+        self._given_up = threading.Event()
+        self._lock = threading.Lock()
+        self._logs: list[LogStream] = []
+
+    def __enter__(self) -> Builds:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._give_up()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        # stages that saw a password are no build cache
+        keep_hours = 0 if self._network.secrets else STAGES_KEPT_HOURS
+        self._engine.remove_dangling_images(LABEL_BUILD_STAGE, older_than_hours=keep_hours)
+
+    def run(self, builds: Sequence[Build]) -> None:
+        """Build each; raises the first error as soon as it is there."""
+        for done in as_completed([self._pool.submit(self._build, build) for build in builds]):
+            done.result()
+
+    def _give_up(self) -> None:
+        with self._lock:
+            self._given_up.set()
+            logs, self._logs = self._logs, []
+        for log in logs:
+            log.close()
+
+    def _build(self, build: Build) -> None:
+        with self._only_builder(build.tag):
+            if self._engine.find_image_id(build.tag) is not None:  # another process built it while this one waited
+                return
+            logger.info("building %s", build.tag)
+            started = time.monotonic()
+            log = self._engine.build_image(
+                build.context.to_tar(),
+                tag=build.tag,
+                build_args={**self._network.build_args, **build.arguments},
+                labels=build.labels(),
+            )
+            with contextlib.closing(log):
+                with self._lock:
+                    self._check_given_up(build.tag)
+                    self._logs.append(log)
+                self._follow(build, log)
+            logger.info("built %s in %.1f s", build.tag, time.monotonic() - started)
+
+    def _follow(self, build: Build, log: LogStream) -> None:
+        """Read a build's log to its end, into its file. Raises what the build failed with, naming the file."""
+        path = self._log_folder / f"{_file_name(build.tag)}.log"
+        with self._explained(self._log_folder):
+            self._log_folder.mkdir(parents=True, exist_ok=True)
+            file = path.open("w", encoding="utf-8")
+        with file:
+            try:
+                for text in _told(build.context.repository, log):
+                    self._write(file, text)
+            except ImageError as error:
+                self._write(file, f"\n{error}\n")
+                message = f"{self._network.redact(str(error))}\nThe whole log: {path}"
+                raise ImageError(message, log_tail=self._network.redact(error.log_tail)) from error
+
+    def _write(self, file: TextIO, text: str) -> None:
+        file.write(self._network.redact(text))
+
+    @contextlib.contextmanager
+    def _only_builder(self, tag: str) -> Iterator[None]:
+        """Hold the lock of a tag; says so when another process holds it, and goes on waiting."""
+        lock = FileLock(self._lock_folder / f"{_file_name(tag)}.lock")
+
+        def say_once(state: RetryCallState) -> None:
+            if state.attempt_number == _LOCK_PATIENCE:
+                logger.info("another process builds %s: waiting for it", tag)
+
+        retrying = Retrying(
+            retry=retry_if_exception_type(Timeout), before=lambda _: self._check_given_up(tag), after=say_once
+        )
+        with self._explained(self._lock_folder):
+            self._lock_folder.mkdir(parents=True, exist_ok=True)
+            retrying(lock.acquire, timeout=_LOCK_WAIT_S)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @contextlib.contextmanager
+    def _explained(self, folder: Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ConfigError(
+                f"The folder {folder} for build locks and logs cannot be written to ({error}). "
+                "Set XDG_CACHE_HOME to a folder that can be, or change its owner."
+            ) from error
+
+    def _check_given_up(self, tag: str) -> None:
+        if self._given_up.is_set():
+            raise ImageError(f"building {tag} was given up")
+
+
+def _told(repository: str, log: Iterable[str]) -> Iterator[str]:
+    """The pieces of a log; where the build takes its time, the steps are told as they begin."""
+    told_at = time.monotonic()
+    for text in log:
+        if text.strip():
+            logger.debug("%s: %s", repository, text.rstrip())
+        step = _STEP.match(text)
+        if step is not None and time.monotonic() - told_at > _PROGRESS_EVERY_S:
+            told_at = time.monotonic()
+            logger.info("%s: step %s of %s: %.80s", repository, *step.groups())
+        yield text
+
+
+def _file_name(tag: str) -> str:
+    return tag.replace("/", "_").replace(":", "_")
