@@ -1,23 +1,23 @@
-"""A Docker engine behind the ``ContainerEngine`` verbs: with ``docker_streams`` the only code that imports the SDK.
+"""A Docker engine behind the ``ContainerEngine`` verbs.
 
-Every SDK, HTTP and socket error becomes one of ``nemo_gym.errors`` here, with the original as its cause.
+With its parts ``docker_images``, ``docker_streams`` and ``docker_errors`` the only code that imports the SDK.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import socket
-from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, ParamSpec, TypeVar
+from collections.abc import Mapping
+from typing import Any, BinaryIO
 
 import docker
 import docker.constants
 import docker.errors
 import requests
-import urllib3
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_exponential
 
+from nemo_gym.containers.docker_errors import translated
+from nemo_gym.containers.docker_images import DockerImages
 from nemo_gym.containers.docker_streams import ContainerLogLines, DeathEvents, ImageLog, SocketStdin
 from nemo_gym.containers.engine import (
     ContainerState,
@@ -28,11 +28,7 @@ from nemo_gym.containers.engine import (
 from nemo_gym.containers.engine_endpoint import context_tls, find_endpoint, tls_config, unreachable_message
 from nemo_gym.containers.spec import ContainerSpec
 from nemo_gym.errors import (
-    EngineError,
-    EngineNotFoundError,
     EngineUnavailableError,
-    NoAddressRangeError,
-    PortTakenError,
 )
 
 CALL_TIMEOUT_S = 120
@@ -40,55 +36,8 @@ CALL_TIMEOUT_S = 120
 
 LOG_TAIL_LINES = 60
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
 
-# Texts of moby's libnetwork and of the kernel for a host port that is in use (engine 20.10 to 28).
-_PORT_TAKEN = ("port is already allocated", "address already in use", "failed to bind host port")
-_NO_ADDRESSES = "non-overlapping IPv4 address pool"
-
-
-def _translated(call: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Let no SDK error out of a verb."""
-
-    @functools.wraps(call)
-    def translated(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        try:
-            return call(*args, **kwargs)
-        except docker.errors.APIError as error:
-            raise _engine_error(error) from error
-        except (
-            docker.errors.DockerException,
-            requests.RequestException,
-            urllib3.exceptions.HTTPError,
-            OSError,
-        ) as error:
-            raise EngineUnavailableError(
-                f"The container engine stopped answering ({type(error).__name__}: {error}). "
-                "Check it with `docker info`, then try again."
-            ) from error
-
-    return translated
-
-
-def _engine_error(error: docker.errors.APIError) -> EngineError:
-    text = str(error.explanation or error)
-    status = error.response.status_code if error.response is not None else None
-    if any(phrase in text for phrase in _PORT_TAKEN):
-        return PortTakenError(text, status=status)
-    if _NO_ADDRESSES in text:
-        return NoAddressRangeError(
-            f"The engine has no free network address range left ({text}). "
-            "List networks with `docker network ls`, remove unused ones with `docker network prune`, or give the "
-            "engine more ranges (`default-address-pools` in daemon.json).",
-            status=status,
-        )
-    if status == 404:
-        return EngineNotFoundError(text, status=status)
-    return EngineError(text, status=status)
-
-
-class DockerEngine:
+class DockerEngine(DockerImages):
     """A connection to a Docker engine. One may be shared by several threads."""
 
     def __init__(self, endpoint: Endpoint, tls: Any, client: docker.APIClient) -> None:
@@ -118,14 +67,14 @@ class DockerEngine:
 
     # -- images ------------------------------------------------------------------------------------------------
 
-    @_translated
+    @translated
     def find_image_id(self, reference: str) -> str | None:
         try:
             return str(self._client.inspect_image(reference)["Id"])
         except docker.errors.NotFound:
             return None
 
-    @_translated
+    @translated
     def build_image(
         self, context: BinaryIO, *, tag: str, build_args: Mapping[str, str], labels: Mapping[str, str]
     ) -> ImageLog:
@@ -145,7 +94,7 @@ class DockerEngine:
             ),
         )
 
-    @_translated
+    @translated
     def pull_image(self, reference: str) -> ImageLog:
         return ImageLog(
             self._endpoint_client(),
@@ -153,7 +102,7 @@ class DockerEngine:
             lambda client: client.pull(reference, stream=True, decode=True),
         )
 
-    @_translated
+    @translated
     def remove_dangling_images(self, label: str, *, older_than_hours: int) -> None:
         filters = {"label": label, "dangling": True, "until": f"{older_than_hours}h"}
         with contextlib.suppress(docker.errors.APIError):  # another prune is under way, or a build still uses one
@@ -161,7 +110,7 @@ class DockerEngine:
 
     # -- a session's pieces ------------------------------------------------------------------------------------
 
-    @_translated
+    @translated
     def create_network(self, name: str, labels: Mapping[str, str], *, internal: bool = False) -> NetworkState:
         created = self._client.create_network(
             name,
@@ -175,44 +124,44 @@ class DockerEngine:
         pool = self._client.inspect_network(created["Id"])["IPAM"]["Config"][0]
         return NetworkState(id=created["Id"], name=name, gateway=pool.get("Gateway", ""), subnet=pool["Subnet"])
 
-    @_translated
+    @translated
     def create_container(self, spec: ContainerSpec) -> str:
         container_id = str(self._client.create_container_from_config(**spec.to_create_kwargs())["Id"])
         for network in spec.networks[1:]:  # an engine takes one network at creation
             self._client.connect_container_to_network(container_id, network, aliases=[spec.alias])
         return container_id
 
-    @_translated
+    @translated
     def open_stdin(self, container_id: str) -> SocketStdin:
         response = self._client.attach_socket(container_id, params={"stdin": 1, "stream": 1})
         return SocketStdin(response)
 
-    @_translated
+    @translated
     def start_container(self, container_id: str) -> None:
         self._client.start(container_id)
 
-    @_translated
+    @translated
     def stop_container(self, container_id: str, grace_s: int) -> None:
         with contextlib.suppress(docker.errors.NotFound):
             self._client.stop(container_id, timeout=grace_s)
 
-    @_translated
+    @translated
     def inspect_container(self, container_id: str) -> ContainerState:
         return _container_state(self._client.inspect_container(container_id))
 
-    @_translated
+    @translated
     def read_log(self, container_id: str, tail_lines: int = LOG_TAIL_LINES) -> str:
         raw = self._client.logs(container_id, stdout=True, stderr=True, tail=tail_lines)
         return bytes(raw).decode("utf-8", errors="replace")
 
-    @_translated
+    @translated
     def open_log(self, container_id: str, *, tail_lines: int | None, follow: bool) -> ContainerLogLines:
         tail: Any = "all" if tail_lines is None else tail_lines
         return ContainerLogLines(
             self._client.logs(container_id, stream=True, follow=follow, timestamps=True, tail=tail)
         )
 
-    @_translated
+    @translated
     def deaths(self, label: str) -> DeathEvents:
         return DeathEvents(
             self._client.events(filters={"type": "container", "event": "die", "label": label}, decode=False)
@@ -220,12 +169,12 @@ class DockerEngine:
 
     # -- finding and removing by label -------------------------------------------------------------------------
 
-    @_translated
+    @translated
     def list_containers(self, label: str) -> list[ContainerState]:
         filters = {"label": label} if label else {}
         return [_listed_container(found) for found in self._client.containers(all=True, filters=filters)]
 
-    @_translated
+    @translated
     def find_leftovers(self, label: str) -> Leftovers:
         filters = {"label": label}
         return Leftovers(
@@ -234,11 +183,11 @@ class DockerEngine:
             volumes=tuple(v["Name"] for v in self._client.volumes(filters=filters)["Volumes"] or []),
         )
 
-    @_translated
+    @translated
     def list_network_labels(self, label: str) -> list[Mapping[str, str]]:
         return [network["Labels"] or {} for network in self._client.networks(filters={"label": label})]
 
-    @_translated
+    @translated
     def remove_container(self, container_id: str) -> None:
         try:
             self._client.remove_container(container_id, v=True, force=True)
@@ -249,7 +198,7 @@ class DockerEngine:
             if error.response is None or error.response.status_code != 409:
                 raise
 
-    @_translated
+    @translated
     def remove_network(self, network_id: str) -> None:
         try:
             self._client.remove_network(network_id)
@@ -264,7 +213,7 @@ class DockerEngine:
             with contextlib.suppress(docker.errors.NotFound):
                 self._client.remove_network(network_id)
 
-    @_translated
+    @translated
     def remove_volume(self, name: str) -> None:
         with contextlib.suppress(docker.errors.NotFound):
             self._client.remove_volume(name, force=True)

@@ -6,7 +6,7 @@ this line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
@@ -56,6 +56,25 @@ class ContainerState:
     def is_dead(self) -> bool:
         """Whether it ran and no longer does."""
         return self.status in ("exited", "dead")
+
+
+@dataclass(frozen=True, slots=True)
+class ImageState:
+    """An image on the engine. ``created`` is UTC as ISO 8601; ``size_bytes`` counts every layer, the base's too."""
+
+    id: str
+    references: tuple[str, ...]
+    repo_digests: tuple[str, ...]
+    labels: Mapping[str, str]
+    created: str
+    size_bytes: int
+    layers: tuple[str, ...]
+
+    def own_bytes(self, base: ImageState | None) -> int | None:
+        """Its size on top of ``base``; None when it does not stand on it."""
+        if base is None or self.layers[: len(base.layers)] != base.layers:
+            return None
+        return self.size_bytes - base.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +169,27 @@ class ContainerEngine(Protocol):
 
     def pull_image(self, reference: str) -> LogStream:
         """Pull. ``ImageError`` with the end of the log when it fails."""
+
+    def find_image(self, reference: str) -> ImageState | None:
+        """What is known of a local image, None when there is none."""
+
+    def list_images(self, label: str) -> list[ImageState]:
+        """Every tagged image that carries ``label`` (a key, or ``key=value``)."""
+
+    def remove_image(self, reference: str) -> None:
+        """Remove a tag, and the image with its last one. ``EngineError`` (409) when a container uses it."""
+
+    def tag_image(self, image_id: str, reference: str) -> None:
+        """Give an image a further ``repository:tag``."""
+
+    def push_image(self, reference: str) -> LogStream:
+        """Push ``repository:tag``. ``ImageError`` with the end of the log when it fails."""
+
+    def run_once(self, image: str, command: Sequence[str], labels: Mapping[str, str]) -> str:
+        """What a command prints in a container of its own, without a network; removed afterwards.
+
+        ``EngineError`` when it cannot be run or fails.
+        """
 
     def remove_dangling_images(self, label: str, *, older_than_hours: int) -> None:
         """Remove untagged images of that age that carry ``label`` and that nothing uses."""

@@ -6,11 +6,11 @@ import itertools
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
-from nemo_gym.containers.engine import ContainerState, Died, Endpoint, Leftovers, NetworkState
+from nemo_gym.containers.engine import ContainerState, Died, Endpoint, ImageState, Leftovers, NetworkState
 from nemo_gym.containers.spec import ContainerSpec
 from nemo_gym.errors import EngineNotFoundError, ImageError
 
@@ -96,6 +96,11 @@ class FakeEngine:
     errors: dict[str, list[Exception]] = field(default_factory=dict)
     fail_build: str = "\0"
     hang_build: str = "\0"
+    fail_push: str = "\0"
+    image_labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    repo_digests: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    layers_below: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
     hanging: threading.Event = field(default_factory=threading.Event)
     calls: Counter[str] = field(default_factory=Counter)
     specs: list[ContainerSpec] = field(default_factory=list)
@@ -148,6 +153,49 @@ class FakeEngine:
             self.images[reference] = f"sha256:{next(self._ids):012x}{0:052x}"
 
         return FakeLog(["Pulling\n"], finish)
+
+    def find_image(self, reference: str) -> ImageState | None:
+        self._called("find_image")
+        image_id = self.images.get(reference, reference)
+        tags = tuple(tag for tag, found in self.images.items() if found == image_id)
+        if not tags:
+            return None
+        labels: dict[str, str] = {}
+        for build in self.builds:
+            labels = build["labels"] if build["tag"] in tags else labels
+        labels = self.image_labels.get(image_id, labels)
+        digests = self.repo_digests.get(image_id, ())
+        layers = (*self.layers_below.get(labels.get("nemo-gym.base-image", ""), ()), image_id)
+        self.layers_below[image_id] = layers
+        return ImageState(image_id, tags, digests, labels, "2026-11-29T17:00:00.5Z", 1000 * len(layers), layers)
+
+    def list_images(self, label: str) -> list[ImageState]:
+        self._called("list_images")
+        found = [self.find_image(image_id) for image_id in dict.fromkeys(self.images.values())]
+        return [image for image in found if image is not None and _matches(image.labels, label)]
+
+    def remove_image(self, reference: str) -> None:
+        self._called("remove_image")
+        self.images.pop(reference, None)
+
+    def tag_image(self, image_id: str, reference: str) -> None:
+        self._called("tag_image")
+        self.images[reference] = image_id
+
+    def push_image(self, reference: str) -> FakeLog:
+        self._called("push_image")
+        repository = reference.rpartition(":")[0]
+
+        def finish() -> None:
+            if repository.startswith(self.fail_push):
+                raise ImageError(f"pushing {reference} failed: denied")
+            self.repo_digests[self.images[reference]] = (f"{repository}@sha256:{'d1' * 32}",)
+
+        return FakeLog(["Pushing\n"], finish)
+
+    def run_once(self, image: str, command: Sequence[str], labels: Mapping[str, str]) -> str:
+        self._called("run_once")
+        return self.outputs.get(image, "{}")
 
     def remove_dangling_images(self, label: str, *, older_than_hours: int) -> None:
         self._called("remove_dangling_images")
