@@ -22,6 +22,9 @@ _OPENING = re.compile(r"(\\*)\$\{")
 _KEY_IN_MESSAGE = re.compile(r"Interpolation key '(.+?)' not found|Missing mandatory value: (\S+)")
 
 
+_TO_ITSELF = "refers, directly or through others, to itself"
+
+
 @dataclass(frozen=True)
 class BrokenReference:
     """A value at ``holder`` that needs ``target``, which is absent (``to_be_set``: is there as ``???``).
@@ -56,6 +59,9 @@ def interpolate(tree: Mapping[str, Any], tolerated: Callable[[BrokenReference], 
     failed = _failing(tree, OmegaConf.create(tree))
     broken = [*malformed, *_causes(tree, failed)]
     for holder in failed:
+        _replace(tree, holder)
+    for holder in _endless(tree):
+        broken.append(BrokenReference(holder, problem=_TO_ITSELF))
         _replace(tree, holder)
     config = OmegaConf.create(tree)
     plain = _as_dict(OmegaConf.to_container(config, resolve=True, throw_on_missing=False))
@@ -98,6 +104,33 @@ def _failing(raw: Any, node: Any, path: Path = ()) -> dict[Path, Exception]:
             except RecursionError as error:
                 failed[here] = error
     return failed
+
+
+def _endless(tree: Mapping[str, Any]) -> list[Path]:
+    """References to a dict or list that holds, directly or through other such references, the reference itself.
+
+    Each of them can be resolved by itself; only the whole never ends.
+    """
+    targets = {
+        path: set(find_targets(path, value))
+        for path, value in iter_leaves(tree)
+        if isinstance(value, str) and "${" in value
+    }
+    leads_to = {
+        holder: {other for other in targets for target in named if other[: len(target)] == target}
+        for holder, named in targets.items()
+    }
+    return [holder for holder in targets if holder in _reached(holder, leads_to)]
+
+
+def _reached(start: Path, leads_to: Mapping[Path, set[Path]]) -> set[Path]:
+    reached: set[Path] = set()
+    pending = [start]
+    while pending:
+        for other in leads_to[pending.pop()] - reached:
+            reached.add(other)
+            pending.append(other)
+    return reached
 
 
 def _causes(tree: Mapping[str, Any], failed: Mapping[Path, Exception]) -> Iterator[BrokenReference]:
@@ -146,7 +179,7 @@ def _cause_from_message(tree: Mapping[str, Any], holder: Path, error: Exception)
         target = tuple((match[1] or match[2]).split("."))
         return BrokenReference(holder, target, to_be_set=lookup(tree, target) == MISSING)
     if isinstance(error, RecursionError) or "Recursive interpolation" in line or "parent node" in line:
-        return BrokenReference(holder, problem="refers, directly or through others, to itself")
+        return BrokenReference(holder, problem=_TO_ITSELF)
     if "Unsupported interpolation type" in line:
         return BrokenReference(
             holder,

@@ -432,6 +432,26 @@ def test_resolving_a_resolved_config_changes_nothing(trees: list[dict[str, Any]]
     assert list(again) == list(plain)
 
 
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"a": {"b": ["${c}"]}, "c": {"d": "${a.b}"}},
+        {"a": {"b": "${a}"}},
+        {"a": [{"b": "${c.d}"}], "c": {"d": [None, "${a}"]}},
+    ],
+    ids=["dicts", "its own dict", "lists"],
+)
+def test_containers_that_hold_each_other_are_an_error(tree: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="to itself"):
+        resolve_layers([Layer("f", tree)], serving=False)
+
+
+def test_a_container_may_be_referred_to_by_several() -> None:
+    tree = {"a": {"x": 1, "y": "${b.z}"}, "b": {"z": 2}, "c": "${a}", "d": ["${a}", "${c}"]}
+    plain = to_plain(resolve_layers([Layer("f", tree)], serving=False))
+    assert plain["d"] == [{"x": 1, "y": 2}, {"x": 1, "y": 2}]
+
+
 @settings(deadline=None, max_examples=150)
 @given(st.text("a${}\\.", max_size=10))
 def test_any_text_survives_as_a_value(text: str) -> None:
