@@ -120,3 +120,36 @@ def test_death_of_a_server_ends_the_run_and_is_named(
     assert "truthfulqa_mc1_resources_server" in said
     assert "exit code 137" in said
     assert "Traceback" not in said
+
+
+def test_a_key_is_in_no_output_of_a_run_and_the_search_would_find_it(planned: PlannedBenchmark, tmp_path: Path) -> None:
+    """The endpoint repeats the key in its errors, as some do: half of the rollouts fail with it in the text."""
+    key = "sk-canary-77aa01c9e2"
+    answer = always_right(planned)
+
+    def answer_or_leak(prompt: str) -> str:
+        if len(prompt) % 2:
+            raise ValueError(f"the key {key} is over its quota")
+        return answer(prompt)
+
+    (tmp_path / "key").write_text(key, encoding="utf-8")
+    with ScriptedEndpoint(answer_or_leak, key=key) as endpoint:
+        arguments = run_arguments(
+            endpoint, tmp_path / "out" / "x.jsonl", "-v", "nemo_gym_log_dir=" + str(tmp_path / "out")
+        )
+        arguments[arguments.index("none")] = f"@{tmp_path / 'key'}"
+        plain = ["++policy_model.responses_api_models.openai_model.retry.attempts=1"]
+        with gym(*arguments, *plain) as process:
+            shown, said = process.communicate(timeout=300)
+    assert process.returncode == 1
+    written = {path: path.read_text(encoding="utf-8") for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert any("over its quota" in text for text in written.values())  # the failure itself is told
+    assert any(path.suffix == ".log" for path in written)
+    found = [str(path) for path, text in written.items() if key in text]
+    assert not found
+    assert key not in shown
+    assert key not in said
+    assert key not in planned.to_json()
+    (tmp_path / "out" / "planted").write_text(f"... {key} ...", encoding="utf-8")
+    everything = [path.read_text(encoding="utf-8") for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert sum(key in text for text in everything) == 1

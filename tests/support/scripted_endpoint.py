@@ -15,7 +15,7 @@ class ScriptedEndpoint:
     """``answer`` maps the last user message to the reply's text.
     Listens while entered, on this machine's loopback by default.
 
-    ``key``: the API key asked for; None lets everybody in. ``delay_s``: seconds before each answer.
+    A ``ValueError`` of the script is an HTTP 400 with its text. ``key``: the API key asked for; None lets everybody in. ``delay_s``: seconds before each answer.
     """
 
     def __init__(
@@ -100,7 +100,12 @@ class _Handler(BaseHTTPRequestHandler):
         prompt = last_user_text(body["input"])
         self.scripted.prompts.append(prompt)
         self.scripted.think()
-        self._send(200, _response(self.scripted.answer(prompt), str(body.get("model"))))
+        try:
+            answer = self.scripted.answer(prompt)
+        except ValueError as refusal:
+            self._send(400, {"error": {"message": str(refusal), "type": "invalid_request_error"}})
+        else:
+            self._send(200, _response(answer, str(body.get("model"))))
 
     def _is_allowed(self) -> bool:
         key = self.scripted.key
