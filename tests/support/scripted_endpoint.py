@@ -12,10 +12,10 @@ from typing import Any
 
 
 class ScriptedEndpoint:
-    """``answer`` maps the last user message to the reply's text.
-    Listens while entered, on this machine's loopback by default.
+    """``answer`` maps the last user message to the reply's text; a ``ValueError`` of it is an HTTP 400 with its text.
 
-    A ``ValueError`` of the script is an HTTP 400 with its text. ``key``: the API key asked for; None lets everybody in. ``delay_s``: seconds before each answer.
+    Listens while entered, on this machine's loopback by default. ``key``: the API key asked for; None lets everybody
+    in. ``delay_s``: seconds before each answer.
     """
 
     def __init__(
