@@ -134,15 +134,13 @@ def test_a_key_is_in_no_output_of_a_run_and_the_search_would_find_it(planned: Pl
 
     (tmp_path / "key").write_text(key, encoding="utf-8")
     with ScriptedEndpoint(answer_or_leak, key=key) as endpoint:
-        arguments = run_arguments(
-            endpoint, tmp_path / "out" / "x.jsonl", "-v", "nemo_gym_log_dir=" + str(tmp_path / "out")
-        )
+        out = tmp_path / "out"
+        arguments = run_arguments(endpoint, out / "x.jsonl", "-v", f"nemo_gym_log_dir={out}")
         arguments[arguments.index("none")] = f"@{tmp_path / 'key'}"
-        plain = ["++policy_model.responses_api_models.openai_model.retry.attempts=1"]
-        with gym(*arguments, *plain) as process:
+        with gym(*arguments) as process:
             shown, said = process.communicate(timeout=300)
     assert process.returncode == 1
-    written = {path: path.read_text(encoding="utf-8") for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    written = {path: path.read_text(encoding="utf-8") for path in out.rglob("*") if path.is_file()}
     assert any("over its quota" in text for text in written.values())  # the failure itself is told
     assert any(path.suffix == ".log" for path in written)
     found = [str(path) for path, text in written.items() if key in text]
@@ -150,6 +148,6 @@ def test_a_key_is_in_no_output_of_a_run_and_the_search_would_find_it(planned: Pl
     assert key not in shown
     assert key not in said
     assert key not in planned.to_json()
-    (tmp_path / "out" / "planted").write_text(f"... {key} ...", encoding="utf-8")
-    everything = [path.read_text(encoding="utf-8") for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    (out / "planted").write_text(f"... {key} ...", encoding="utf-8")
+    everything = [path.read_text(encoding="utf-8") for path in out.rglob("*") if path.is_file()]
     assert sum(key in text for text in everything) == 1

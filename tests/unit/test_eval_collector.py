@@ -1,3 +1,5 @@
+"""The garbage collector is paused where rows are made, and is as it was before afterwards."""
+
 from __future__ import annotations
 
 import gc
@@ -16,9 +18,16 @@ def as_before() -> Iterator[None]:
 
 
 def test_it_is_off_inside_and_on_again_after_errors_too() -> None:
-    with pytest.raises(KeyError), collector_paused():
-        assert not gc.isenabled()
-        raise KeyError
+    was_on_inside = []
+
+    def fail_inside() -> None:
+        with collector_paused():
+            was_on_inside.append(gc.isenabled())
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_inside()
+    assert was_on_inside == [False]
     assert gc.isenabled()
 
 
