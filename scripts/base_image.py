@@ -26,6 +26,7 @@ from typing import IO, cast
 import docker.errors
 
 from nemo_gym.containers.docker_engine import DockerEngine
+from nemo_gym.containers.engine import PullStep
 from nemo_gym.errors import NemoGymError
 
 SUITE = "trixie"
@@ -129,12 +130,12 @@ def ensure_python_image() -> str:
 def failure_of_pull(engine: DockerEngine, reference: str) -> str | None:
     """Pull; None when the image is there, else why it is not."""
     say(f"Pulling {reference}, the image that server images stand on")
-    events: queue.Queue[str | NemoGymError | None] = queue.Queue()
+    events: queue.Queue[PullStep | NemoGymError | None] = queue.Queue()
 
     def pull() -> None:
         try:
-            for line in engine.pull_image(reference):
-                events.put(line)
+            for step in engine.pull_image(reference):
+                events.put(step)
             events.put(None)
         except NemoGymError as error:
             events.put(error)

@@ -18,6 +18,7 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_exponenti
 
 from nemo_gym.containers.docker_errors import translated
 from nemo_gym.containers.docker_images import DockerImages
+from nemo_gym.containers.docker_pulls import DockerPulls
 from nemo_gym.containers.docker_streams import ContainerLogLines, DeathEvents, ImageLog, SocketStdin
 from nemo_gym.containers.engine import (
     ContainerState,
@@ -37,7 +38,7 @@ CALL_TIMEOUT_S = 120
 LOG_TAIL_LINES = 60
 
 
-class DockerEngine(DockerImages):
+class DockerEngine(DockerImages, DockerPulls):
     """A connection to a Docker engine. One may be shared by several threads."""
 
     def __init__(self, endpoint: Endpoint, tls: Any, client: docker.APIClient) -> None:
@@ -92,14 +93,6 @@ class DockerEngine(DockerImages):
                 decode=True,
                 timeout=None,
             ),
-        )
-
-    @translated
-    def pull_image(self, reference: str) -> ImageLog:
-        return ImageLog(
-            self._endpoint_client(),
-            f"pulling {reference}",
-            lambda client: client.pull(reference, stream=True, decode=True),
         )
 
     @translated

@@ -101,4 +101,5 @@ def _image_state(found: Mapping[str, Any]) -> ImageState:
         created=found.get("Created") or "",
         size_bytes=int(found.get("Size") or 0),
         layers=tuple((found.get("RootFS") or {}).get("Layers") or ()),
+        platform=f"{found['Os']}/{found['Architecture']}" if found.get("Os") else "",
     )

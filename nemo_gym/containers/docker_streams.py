@@ -19,7 +19,7 @@ import requests
 import urllib3
 from docker.types import CancellableStream
 
-from nemo_gym.containers.engine import Died, LogLine
+from nemo_gym.containers.engine import Died, LogLine, PullStep
 from nemo_gym.errors import EngineError, ImageError
 
 _SEND_TIMEOUT_S = 30.0
@@ -84,15 +84,19 @@ class ImageLog:
             _cut(response)
 
     def __iter__(self) -> Iterator[str]:
+        for message in self._messages():
+            if text := _text_of(message):
+                yield text
+
+    def _messages(self) -> Iterator[Mapping[str, Any]]:
         tail: list[str] = []
         try:
             for message in self._begin(self._client) if not self._closed.is_set() else ():
                 if "error" in message:
                     raise _image_error(self._doing, str(message["error"]).strip(), "".join(tail))
-                text = message.get("stream") or _pull_line(message)
-                if text:
+                if text := _text_of(message):
                     tail = [*tail[-40:], text]
-                    yield text
+                yield message
         except docker.errors.APIError as error:
             raise _image_error(self._doing, str(error.explanation or error), "".join(tail)) from error
         except (
@@ -119,6 +123,20 @@ class ImageLog:
         for response in list(self._responses):
             _cut(response)
         self._client.close()
+
+
+class PullLog(ImageLog):
+    """A pull under way, as steps that say how far each layer is."""
+
+    def __iter__(self) -> Iterator[PullStep]:  # type: ignore[override]
+        for message in self._messages():
+            detail = message.get("progressDetail") or {}
+            yield PullStep(
+                layer=str(message.get("id") or ""),
+                status=str(message.get("status") or ""),
+                done_bytes=int(detail.get("current") or 0),
+                total_bytes=int(detail.get("total") or 0),
+            )
 
 
 class DeathEvents:
@@ -194,7 +212,9 @@ def _image_error(doing: str, error: str, log_tail: str) -> ImageError:
     return ImageError(f"{doing} failed: {error}\nEnd of the log:\n{end or '(empty)'}", log_tail=end)
 
 
-def _pull_line(message: Mapping[str, Any]) -> str:
+def _text_of(message: Mapping[str, Any]) -> str:
+    if message.get("stream"):
+        return str(message["stream"])
     if "status" not in message or message.get("progressDetail"):
         return ""
     layer = f"{message['id']}: " if message.get("id") else ""

@@ -24,6 +24,34 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineState:
+    """What an engine is. ``data_root`` is where it keeps images, on its own machine; ``platform`` as an image's."""
+
+    version: str
+    api_version: str
+    platform: str
+    data_root: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteImage:
+    """What a registry says of an image: its digest, and each platform that it is for."""
+
+    digest: str
+    platforms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PullStep:
+    """One message of a pull. ``layer`` is empty for those about the whole; bytes are 0 where they are not told."""
+
+    layer: str
+    status: str
+    done_bytes: int = 0
+    total_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkState:
     """A bridge network. ``gateway`` is its address on the engine's host, ``subnet`` in CIDR notation."""
 
@@ -60,7 +88,10 @@ class ContainerState:
 
 @dataclass(frozen=True, slots=True)
 class ImageState:
-    """An image on the engine. ``created`` is UTC as ISO 8601; ``size_bytes`` counts every layer, the base's too."""
+    """An image on the engine. ``created`` is UTC as ISO 8601; ``size_bytes`` counts every layer, the base's too.
+
+    ``platform`` is what it is for: ``linux/amd64``.
+    """
 
     id: str
     references: tuple[str, ...]
@@ -69,6 +100,7 @@ class ImageState:
     created: str
     size_bytes: int
     layers: tuple[str, ...]
+    platform: str = ""
 
     def own_bytes(self, base: ImageState | None) -> int | None:
         """Its size on top of ``base``; None when it does not stand on it."""
@@ -132,6 +164,15 @@ class LogStream(Protocol):
         """Give up, from any thread. Idempotent."""
 
 
+class PullStream(Protocol):
+    """A pull under way, step by step; closing it ends the work on the engine."""
+
+    def __iter__(self) -> Iterator[PullStep]: ...
+
+    def close(self) -> None:
+        """Give up, from any thread. Idempotent."""
+
+
 class ContainerLog(Protocol):
     """A container's log, line by line. Ends at its end, and when it is closed."""
 
@@ -158,6 +199,9 @@ class ContainerEngine(Protocol):
     def close(self) -> None:
         """Close every connection. Idempotent."""
 
+    def read_state(self) -> EngineState:
+        """What the engine is, now."""
+
     # images
     def find_image_id(self, reference: str) -> str | None:
         """The ID of a local image, None when there is none."""
@@ -167,8 +211,11 @@ class ContainerEngine(Protocol):
     ) -> LogStream:
         """Build from a tar. ``ImageError`` with the end of the log when it fails."""
 
-    def pull_image(self, reference: str) -> LogStream:
-        """Pull. ``ImageError`` with the end of the log when it fails."""
+    def pull_image(self, reference: str) -> PullStream:
+        """Pull with the user's registry credentials. ``ImageError`` with the end of the log when it fails."""
+
+    def read_remote_image(self, reference: str) -> RemoteImage:
+        """What the image's registry says, asked by the engine with the user's credentials; ``EngineError``."""
 
     def find_image(self, reference: str) -> ImageState | None:
         """What is known of a local image, None when there is none."""

@@ -6,8 +6,6 @@ at anything else, and whatever changes gives a new tag.
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +15,9 @@ from nemo_gym.containers.build_context import BuildContext, load_base_context
 from nemo_gym.containers.build_network import find_build_network
 from nemo_gym.containers.builds import Build, Builds
 from nemo_gym.containers.engine import ContainerEngine
+from nemo_gym.containers.pulls import pull_images
+from nemo_gym.containers.references import parse_reference
 from nemo_gym.errors import ConfigError, ImageError
-
-logger = logging.getLogger(__name__)
 
 PYTHON_IMAGE = "python:3.13-slim-trixie"
 LOCAL_PYTHON_IMAGE = "nemo-gym/python:3.13-slim-trixie"
@@ -41,6 +39,11 @@ class ImageFiles:
     def log_folder(self) -> Path:
         """Where the whole log of each build is kept."""
         return self.lock_folder.with_name("build-logs")
+
+    @property
+    def installed_folder(self) -> Path:
+        """Where it is kept what is installed in an image, by its ID."""
+        return self.lock_folder.with_name("installed")
 
 
 def find_ca_bundle(environ: Mapping[str, str]) -> bytes:
@@ -106,16 +109,22 @@ def tag_of(context: BuildContext, base_id: str) -> str:
     return f"{context.repository}:{context.digest()[:12]}-{base_id.removeprefix('sha256:')[:12]}"
 
 
+def find_python(engine: ContainerEngine, python_image: str | None = None) -> tuple[str, str] | None:
+    """The reference and ID of the Python image that a build would use, None when it is not on the engine."""
+    for reference in [python_image] if python_image else [PYTHON_IMAGE, LOCAL_PYTHON_IMAGE]:
+        found = engine.find_image_id(reference)
+        if found is not None:
+            return reference, found
+    return None
+
+
 def _ensure_python(engine: ContainerEngine, python_image: str | None) -> str:
     wanted = [python_image] if python_image else [PYTHON_IMAGE, LOCAL_PYTHON_IMAGE]
     for reference in wanted:
         if engine.find_image_id(reference) is not None:
             return reference
-    logger.info("pulling %s", wanted[0])
     try:
-        with contextlib.closing(engine.pull_image(wanted[0])) as log:
-            for text in log:
-                logger.debug("%s", text.rstrip())
+        pull_images(engine, [parse_reference(wanted[0])])
     except ImageError as error:
         raise ImageError(
             f"The Python image {wanted[0]}, which every server image stands on, is not on the engine and cannot be "

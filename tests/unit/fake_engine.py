@@ -10,9 +10,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
-from nemo_gym.containers.engine import ContainerState, Died, Endpoint, ImageState, Leftovers, NetworkState
+from nemo_gym.containers.engine import (
+    ContainerState,
+    Died,
+    Endpoint,
+    EngineState,
+    ImageState,
+    Leftovers,
+    NetworkState,
+    PullStep,
+    RemoteImage,
+)
 from nemo_gym.containers.spec import ContainerSpec
-from nemo_gym.errors import EngineNotFoundError, ImageError
+from nemo_gym.errors import EngineError, EngineNotFoundError, ImageError
 
 LOCAL = Endpoint(url="unix:///var/run/docker.sock", source="default", dial_host="127.0.0.1", is_local=True)
 
@@ -80,6 +90,28 @@ class FakeLog:
         self.closed.set()
 
 
+class FakePull:
+    """A pull: yields its steps, then does ``finish``; where it hangs, it does so until it is closed."""
+
+    def __init__(
+        self, steps: Iterable[PullStep], finish: Callable[[], None], hanging: threading.Event | None = None
+    ) -> None:
+        self._log = FakeLog((), finish, hanging)
+        self._steps = steps
+
+    @property
+    def closed(self) -> threading.Event:
+        return self._log.closed
+
+    def __iter__(self) -> Iterator[PullStep]:
+        yield from self._steps
+        for _ in self._log:
+            raise AssertionError("it has no lines")
+
+    def close(self) -> None:
+        self._log.close()
+
+
 @dataclass
 class FakeEngine:
     """Scripts: ``fail_build`` and ``hang_build`` by tag prefix (where both are, the failure comes when the other one
@@ -89,6 +121,13 @@ class FakeEngine:
     endpoint: Endpoint = LOCAL
     images: dict[str, str] = field(default_factory=dict)
     pullable: set[str] = field(default_factory=set)
+    platforms: dict[str, str] = field(default_factory=dict)
+    pull_errors: dict[str, list[Exception]] = field(default_factory=dict)
+    pull_steps: dict[str, list[PullStep]] = field(default_factory=dict)
+    hang_pull: str = "\0"
+    pulls: list[FakePull] = field(default_factory=list)
+    remote_images: dict[str, RemoteImage] = field(default_factory=dict)
+    state: EngineState = field(default_factory=lambda: EngineState("20.10.24", "1.41", "linux/amd64", ""))
     containers: dict[str, ContainerState] = field(default_factory=dict)
     networks: dict[str, Mapping[str, str]] = field(default_factory=dict)
     internal_networks: set[str] = field(default_factory=set)
@@ -144,15 +183,35 @@ class FakeEngine:
         self.logs[tag] = log
         return log
 
-    def pull_image(self, reference: str) -> FakeLog:
+    def pull_image(self, reference: str) -> FakePull:
         self._called("pull_image")
 
         def finish() -> None:
+            if self.pull_errors.get(reference):
+                raise self.pull_errors[reference].pop(0)
             if reference not in self.pullable:
                 raise ImageError(f"pulling {reference} failed", log_tail="no registry answers")
-            self.images[reference] = f"sha256:{next(self._ids):012x}{0:052x}"
+            image_id = f"sha256:{next(self._ids):012x}{0:052x}"
+            self.images[reference] = image_id
+            if "@" in reference:
+                self.repo_digests.setdefault(image_id, (reference,))
 
-        return FakeLog(["Pulling\n"], finish)
+        hanging = self.hanging if reference.startswith(self.hang_pull) else None
+        steps = self.pull_steps.get(reference, [PullStep("", "Pulling from x")])
+        pull = FakePull(steps, finish, hanging)
+        self.pulls.append(pull)
+        return pull
+
+    def read_remote_image(self, reference: str) -> RemoteImage:
+        self._called("read_remote_image")
+        try:
+            return self.remote_images[reference]
+        except KeyError:
+            raise EngineError(f"manifest for {reference} not found: manifest unknown", status=404) from None
+
+    def read_state(self) -> EngineState:
+        self._called("read_state")
+        return self.state
 
     def find_image(self, reference: str) -> ImageState | None:
         self._called("find_image")
@@ -167,7 +226,10 @@ class FakeEngine:
         digests = self.repo_digests.get(image_id, ())
         layers = (*self.layers_below.get(labels.get("nemo-gym.base-image", ""), ()), image_id)
         self.layers_below[image_id] = layers
-        return ImageState(image_id, tags, digests, labels, "2026-11-29T17:00:00.5Z", 1000 * len(layers), layers)
+        platform = self.platforms.get(reference, "linux/amd64")
+        return ImageState(
+            image_id, tags, digests, labels, "2026-11-29T17:00:00.5Z", 1000 * len(layers), layers, platform
+        )
 
     def list_images(self, label: str) -> list[ImageState]:
         self._called("list_images")

@@ -38,6 +38,7 @@ SDK_USERS = {
     "nemo_gym/containers/docker_engine.py",
     "nemo_gym/containers/docker_errors.py",
     "nemo_gym/containers/docker_images.py",
+    "nemo_gym/containers/docker_pulls.py",
     "nemo_gym/containers/docker_streams.py",
     "nemo_gym/containers/engine_endpoint.py",
 }
