@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 DEFAULT_MODEL_TYPE = "openai_model"
-_POLICY_OPTIONS = {
+_KEY_OPTIONS = {
     "model": ("--model", "policy_model_name"),
     "model_url": ("--model-url", "policy_base_url"),
     "model_api_key": ("--model-api-key", "policy_api_key"),
+    "locked": ("--locked", "image_lock"),
 }
 
 
@@ -81,6 +82,15 @@ def add_model_options(parser: argparse.ArgumentParser, *, serves: bool = True) -
         parser.add_argument("--registry-port", type=_port, metavar="PORT", help="the port of the registry server")
 
 
+def add_lock_option(parser: argparse.ArgumentParser) -> None:
+    """``--locked``."""
+    parser.add_argument(
+        "--locked",
+        metavar="PATH",
+        help="a lock file of images (`gym images lock`, or beside results): refuse to serve from others (image_lock)",
+    )
+
+
 def refuse_leftovers(arguments: argparse.Namespace, leftovers: Sequence[str]) -> list[str]:
     """The overrides among the arguments that no option took; ``ConfigError`` for anything else."""
     for leftover in leftovers:
@@ -114,7 +124,7 @@ class ConfigRequest:
         if arguments.benchmark is None and not arguments.config:
             raise ConfigError("Say which benchmark: --benchmark NAME. `gym list benchmarks` lists what there is.")
         overrides = parse_cli_overrides(arguments.overrides)
-        for attribute, (option, key) in _POLICY_OPTIONS.items():
+        for attribute, (option, key) in _KEY_OPTIONS.items():
             value = getattr(arguments, attribute, None)
             if value is None:
                 continue

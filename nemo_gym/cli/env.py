@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nemo_gym.cli import sessions
-from nemo_gym.cli.arguments import Command, ConfigRequest, add_config_options, add_model_options
+from nemo_gym.cli.arguments import Command, ConfigRequest, add_config_options, add_lock_option, add_model_options
 from nemo_gym.cli.output import configure_logging, emit, emit_exactly, emit_json, emit_table, format_table, note
 from nemo_gym.errors import NemoGymError
 
@@ -21,6 +21,7 @@ DEFAULT_REGISTRY_PORT = 11000
 def _add_start_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
     add_model_options(parser)
+    add_lock_option(parser)
     parser.add_argument("--detach", action="store_true", help="return once all are ready, and leave them running")
 
 

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from nemo_gym.cli.arguments import (
     Command,
     ConfigRequest,
     add_config_options,
+    add_lock_option,
     add_model_options,
     positive_int,
     read_selection,
 )
-from nemo_gym.cli.output import configure_logging, emit, emit_exactly, emit_json, note, stdout_kept_for_data
+from nemo_gym.cli.output import (
+    configure_logging,
+    emit,
+    emit_exactly,
+    emit_json,
+    note,
+    stdout_kept_for_data,
+    write_whole,
+)
 from nemo_gym.cli.planning import prepare_and_collate
 from nemo_gym.errors import ConfigError
 
@@ -62,27 +70,15 @@ def _plan(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         emit_exactly(text)
     else:
-        _write_whole(arguments.output, text)
+        write_whole(arguments.output, text)
         note(f"The plan is in {arguments.output}.")
     return 0
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise ConfigError(f"Cannot write {path}: {error.strerror or error}.") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
     add_model_options(parser)
+    add_lock_option(parser)
     parser.add_argument(
         "--output",
         type=Path,
@@ -125,8 +121,8 @@ COMMANDS = [
         _run,
         description=(
             "Serve a benchmark, run every task, and show the rewards. Results are appended to PATH.jsonl as they "
-            "arrive;\nbeside it stand PATH_failures.jsonl, PATH_materialized_inputs.jsonl and "
-            "PATH_aggregate_metrics.json.\nExits with 1 when a rollout failed for good."
+            "arrive;\nbeside it stand PATH_failures.jsonl, PATH_materialized_inputs.jsonl, "
+            "PATH_aggregate_metrics.json\nand PATH_images.lock.json.\nExits with 1 when a rollout failed for good."
         ),
     ),
     Command("plan", "print a benchmark's tasks and the digests of their inputs", _add_plan_arguments, _plan),

@@ -9,12 +9,13 @@ import resource
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_gym.cli.arguments import ConfigRequest
-from nemo_gym.cli.output import emit_json, note
+from nemo_gym.cli.output import emit_json, note, write_whole
 from nemo_gym.cli.planning import prepare_and_collate
 from nemo_gym.cli.progress import show_progress
 from nemo_gym.cli.run_report import emit_report
@@ -23,6 +24,7 @@ from nemo_gym.config.redaction import find_secrets, redact_text
 from nemo_gym.config.resolve import to_plain
 from nemo_gym.config.task_ids import task_id_of_row
 from nemo_gym.environment.serving import serve
+from nemo_gym.errors import NemoGymError
 from nemo_gym.rollouts.collection import RolloutCollectionHelper
 from nemo_gym.rollouts.registry_client import RegistryAddress
 from nemo_gym.rollouts.replies import Failure
@@ -119,7 +121,8 @@ def _serve_and_run(request: ConfigRequest, options: RunOptions, run: _Run, phase
     )
     with _measured_exit(serving, phases) as session:
         _note_start(session, time.monotonic() - started, phases)
-        with phases.measure("run"):
+        run.paths.clear()
+        with phases.measure("run"), _images_recorded(session, run.paths.image_lock):
             run_async(run.execute(_address(session)))
 
 
@@ -147,6 +150,28 @@ def _note_start(session: RunningSession, seconds: float, phases: _Phases) -> Non
     phases.seconds["start"] = seconds - images
     for part in session.timeline:
         logger.debug("%s %s: %.3f s to %.3f s", part.phase, part.server or "(all)", part.begin_s, part.end_s)
+
+
+@contextlib.contextmanager
+def _images_recorded(session: RunningSession, path: Path) -> Iterator[None]:
+    """Write the lock file of a session's images beside the block; a run does not fail because it cannot be."""
+
+    def record() -> None:
+        from nemo_gym.deployment.image_commands import connected
+        from nemo_gym.deployment.locked_images import lock_images
+
+        try:
+            with connected() as engine:
+                write_whole(path, lock_images(engine, session.images).to_json())
+        except NemoGymError as error:
+            logger.warning("what the images hold is not recorded in %s: %s", path, error)
+
+    if not session.images:
+        yield
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="nemo-gym-image-lock") as pool:
+        pool.submit(record)
+        yield
 
 
 def _address(session: RunningSession) -> RegistryAddress:
@@ -180,7 +205,7 @@ class _Run:
     """One run over servers that are up."""
 
     def __init__(self, paths: ResultPaths, rows: list[dict[str, Any]], options: RunOptions, secrets: set[str]) -> None:
-        self._paths = paths
+        self.paths = paths
         self._rows = rows
         self._options = options
         self._secrets = secrets
@@ -192,10 +217,9 @@ class _Run:
     async def execute(self, registry: RegistryAddress) -> None:
         """Run every row and write the files. Whatever ends it, the results so far are kept, in order."""
         _allow_connections(self._options.concurrency)
-        self._paths.clear()
-        write_json_lines(self._paths.materialized_inputs, self._rows)
+        write_json_lines(self.paths.materialized_inputs, self._rows)
         helper = RolloutCollectionHelper()
-        with ResultWriter(self._paths, self._redact) as writer:
+        with ResultWriter(self.paths, self._redact) as writer:
             try:
                 await self._run_all(helper, registry, writer)
             finally:
@@ -226,7 +250,7 @@ class _Run:
     async def _aggregate(self, helper: RolloutCollectionHelper, registry: RegistryAddress) -> None:
         replies: dict[str, dict[str, Any]] = {}
         for agent in agents_of(self._rows):
-            results = [result for result in read_results(self._paths.rollouts) if find_agent_name(result) == agent]
+            results = [result for result in read_results(self.paths.rollouts) if find_agent_name(result) == agent]
             if not results:
                 continue
             reply = await helper.aggregate_metrics(registry, agent, results)
@@ -238,7 +262,7 @@ class _Run:
             if isinstance(metrics, Mapping):
                 self.key_metrics.update(metrics)
         if replies:
-            write_aggregate_metrics(self._paths.aggregate_metrics, replies)
+            write_aggregate_metrics(self.paths.aggregate_metrics, replies)
 
     def exit_code(self) -> int:
         """0 when every rollout has a reward."""
@@ -254,17 +278,18 @@ class _Run:
     def files(self) -> dict[str, Path]:
         """The result files that were written, by what they hold."""
         named = {
-            "rollouts": self._paths.rollouts,
-            "failures": self._paths.failures,
-            "inputs": self._paths.materialized_inputs,
-            "metrics": self._paths.aggregate_metrics,
+            "rollouts": self.paths.rollouts,
+            "failures": self.paths.failures,
+            "inputs": self.paths.materialized_inputs,
+            "metrics": self.paths.aggregate_metrics,
+            "images": self.paths.image_lock,
         }
         return {name: path for name, path in named.items() if path.is_file()}
 
     def tell_what_is_kept(self) -> None:
         """After a run that ended early: how much of it is kept."""
         if 0 < self.tally.done < self.tally.total:
-            note(f"{self.tally.scored} of {self.tally.total} rollouts are in {self._paths.rollouts}")
+            note(f"{self.tally.scored} of {self.tally.total} rollouts are in {self.paths.rollouts}")
 
     def _tell_failure(self, attempt: Attempt) -> None:
         failure = attempt.outcome.failure

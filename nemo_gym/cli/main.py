@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import nemo_gym
-from nemo_gym.cli import env, eval, listing
+from nemo_gym.cli import env, eval, images, listing
 from nemo_gym.cli.arguments import Command, refuse_leftovers
 from nemo_gym.cli.output import StdoutClosedError, discard_stdout, logging_restored, note
 from nemo_gym.cli.stopping import Stopped, signals_raise
@@ -66,6 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
         ("list", "show which benchmarks, models, agents and resources servers there are", listing.COMMANDS),
         ("env", "start, watch and stop a benchmark's servers, or show its configuration", env.COMMANDS),
         ("eval", "prepare, plan or run a benchmark", eval.COMMANDS),
+        ("images", "build, show, push, lock or remove the images of servers", images.COMMANDS),
     ]
     for name, summary, commands in described:
         group = groups.add_parser(name, help=summary, description=summary, allow_abbrev=False)

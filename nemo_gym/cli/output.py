@@ -8,9 +8,10 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from nemo_gym.errors import NemoGymError
+from nemo_gym.errors import ConfigError, NemoGymError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,6 +63,19 @@ def discard_stdout() -> None:
 def emit_json(value: Any) -> None:
     """Write a value to stdout as JSON."""
     emit(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is there whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise ConfigError(f"Cannot write {path}: {error.strerror or error}.") from error
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def note(text: str) -> None:

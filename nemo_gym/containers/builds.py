@@ -116,7 +116,7 @@ class Builds:
 
     def _follow(self, build: Build, log: LogStream) -> None:
         """Read a build's log to its end, into its file. Raises what the build failed with, naming the file."""
-        path = self._log_folder / f"{_file_name(build.tag)}.log"
+        path = log_file(self._log_folder, build.tag)
         with self._explained(self._log_folder):
             self._log_folder.mkdir(parents=True, exist_ok=True)
             file = path.open("w", encoding="utf-8")
@@ -165,6 +165,11 @@ class Builds:
     def _check_given_up(self, tag: str) -> None:
         if self._given_up.is_set():
             raise ImageError(f"building {tag} was given up")
+
+
+def log_file(folder: Path, tag: str) -> Path:
+    """Where the whole log of a tag's build stands."""
+    return folder / f"{_file_name(tag)}.log"
 
 
 def _told(repository: str, log: Iterable[str]) -> Iterator[str]:

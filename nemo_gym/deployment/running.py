@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from nemo_gym.config.config_types import BaseServerConfig
@@ -43,6 +43,7 @@ class RunningSession:
     registry_server: BaseServerConfig
     servers: tuple[RunningServer, ...]
     timeline: tuple[PhaseTime, ...]
+    images: Mapping[str, str] = field(default_factory=dict)  # by the name that a lock file has each under
 
 
 @dataclass(slots=True)

@@ -31,10 +31,10 @@ from nemo_gym.containers.spec import ContainerSpec
 from nemo_gym.deployment import failures
 from nemo_gym.deployment.diagnosis import Diagnosis
 from nemo_gym.deployment.endpoints import config_key_of
+from nemo_gym.deployment.locked_images import ensure_locked_images, named
 from nemo_gym.deployment.loopback import LoopbackRelays
 from nemo_gym.deployment.registry_feed import RegistryFeed
 from nemo_gym.deployment.running import Clock, RunningServer, RunningSession
-from nemo_gym.deployment.server_images import ensure_server_images
 from nemo_gym.deployment.server_logs import ServerLogs
 from nemo_gym.deployment.settings import ServingSettings
 from nemo_gym.deployment.topology import REGISTRY, Topology, container_specs
@@ -87,6 +87,7 @@ class Session:
         self._diagnosis = Diagnosis(engine, self._servers, self._redact)
         self._names: dict[str, str] = {}  # container ID -> server name, of every container created
         self._running: list[RunningServer] = []
+        self._images: dict[str, str] = {}
 
     # -- start -------------------------------------------------------------------------------------------------
 
@@ -108,7 +109,8 @@ class Session:
         if swept.unjudged:
             logger.info("left alone, owner unknown: sessions %s", ", ".join(swept.unjudged))
         with self._clock.measure("images"):
-            images = ensure_server_images(self._engine, self._topology, search_dirs)
+            images = ensure_locked_images(self._engine, self._topology, search_dirs, self._settings.image_lock)
+        self._images = named(self._topology, images)
         logger.info("starting %d containers, session %s", len(self._topology.servers) + 1, self.session_id)
         # from here on there is something to remove, and somebody to do it should this process be killed
         self._keeper = Keeper.start(self.session_id, pinned_environ(self._engine.endpoint, os.environ))
@@ -317,6 +319,7 @@ class Session:
             registry_server=BaseServerConfig(host=registry.host, port=registry.port, token=self._settings.token),
             servers=tuple(servers),
             timeline=tuple(self._clock.phases),
+            images=self._images,
         )
 
     def _tell_death(self, death: Death) -> None:

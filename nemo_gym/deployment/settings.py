@@ -1,4 +1,7 @@
-"""How a session is to be served: addresses, token, deadlines, logs. Pure: from the config and what the caller gave."""
+"""How a session is to be served: addresses, token, deadlines, logs, locked images.
+
+Pure but for the lock file that the config names: from the config and what the caller gave.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Any
 
 from nemo_gym.config.token import NEW_TOKEN_COMMAND, token_of
 from nemo_gym.containers.engine import Endpoint
+from nemo_gym.containers.image_lock import ImageLock, read_lock
 from nemo_gym.containers.readiness import Deadlines
 from nemo_gym.errors import ConfigError
 
@@ -27,7 +31,7 @@ class ServingSettings:
 
     ``bind_address`` is where ports are published, ``published_host`` where callers reach them, ``token`` what every
     request must carry. ``log_folder`` receives every server's log before it is removed; when ``keep_logs`` is not
-    set, only those of a session that failed.
+    set, only those of a session that failed. ``image_lock`` is what its images are held to.
     """
 
     registry_port: int | None
@@ -39,6 +43,7 @@ class ServingSettings:
     stop_grace_s: float
     log_folder: Path
     keep_logs: bool
+    image_lock: ImageLock | None = None
 
 
 def parse_serving_settings(
@@ -67,6 +72,7 @@ def parse_serving_settings(
         stop_grace_s=_seconds(config, "server_stop_grace_seconds", STOP_GRACE_S),
         log_folder=Path(log_folder or Path(config.get("results_dir") or "results") / "logs"),
         keep_logs=log_folder is not None,
+        image_lock=_image_lock(config),
     )
 
 
@@ -120,6 +126,15 @@ def _published_host(config: Mapping[str, Any], endpoint: Endpoint, bind_address:
         f"bind_address {bind_address} is every address of this machine; set published_host to the one (or the name) "
         "that callers reach it at."
     )
+
+
+def _image_lock(config: Mapping[str, Any]) -> ImageLock | None:
+    path = config.get("image_lock")
+    if path is None:
+        return None
+    if not isinstance(path, str) or not path:
+        raise ConfigError(f"image_lock must be the path of a lock file, and is {path!r}.")
+    return read_lock(Path(path).expanduser())
 
 
 def _seconds(config: Mapping[str, Any], key: str, default: float) -> float:

@@ -1,8 +1,9 @@
 """The files of a run: results and failures appended as they arrive, and put in order at the end.
 
 Beside the rollouts file ``x.jsonl`` stand ``x_materialized_inputs.jsonl`` (what was sent, written first),
-``x_failures.jsonl`` (each failed attempt) and ``x_aggregate_metrics.json``. Every line is handed to the operating
-system as it is written, so that the death of this process costs no result that had arrived.
+``x_failures.jsonl`` (each failed attempt), ``x_aggregate_metrics.json``, and ``x_images.lock.json`` (what the servers
+ran from). Every line is handed to the operating system as it is written, so that the death of this process costs no
+result that had arrived.
 """
 
 from __future__ import annotations
@@ -50,9 +51,13 @@ class ResultPaths:
     def aggregate_metrics(self) -> Path:
         return self._beside("_aggregate_metrics.json")
 
+    @property
+    def image_lock(self) -> Path:
+        return self._beside("_images.lock.json")
+
     def all(self) -> tuple[Path, ...]:
         """All of them, the rollouts first."""
-        return (self.rollouts, self.materialized_inputs, self.failures, self.aggregate_metrics)
+        return (self.rollouts, self.materialized_inputs, self.failures, self.aggregate_metrics, self.image_lock)
 
     def check(self, *, overwrite: bool) -> None:
         """See that the files can be written, before any work is done; make their folder."""

@@ -134,7 +134,13 @@ def failed(task: int, *, final: bool = True, reason: str = "broke.") -> Attempt:
 class TestResultFiles:
     def test_names(self, tmp_path: Path) -> None:
         names = [path.name for path in ResultPaths(tmp_path / "x.jsonl").all()]
-        assert names == ["x.jsonl", "x_materialized_inputs.jsonl", "x_failures.jsonl", "x_aggregate_metrics.json"]
+        assert names == [
+            "x.jsonl",
+            "x_materialized_inputs.jsonl",
+            "x_failures.jsonl",
+            "x_aggregate_metrics.json",
+            "x_images.lock.json",
+        ]
 
     def test_results_are_there_as_they_arrive_and_in_order_at_the_end(self, tmp_path: Path) -> None:
         paths = ResultPaths(tmp_path / "x.jsonl")
