@@ -45,11 +45,6 @@ class ImageFiles:
         """Where it is kept what is installed in an image, by its ID."""
         return self.lock_folder.with_name("installed")
 
-    @property
-    def installed_folder(self) -> Path:
-        """Where it is kept what is installed in an image, by its ID."""
-        return self.lock_folder.with_name("installed")
-
 
 def find_ca_bundle(environ: Mapping[str, str]) -> bytes:
     """The certificate authorities this process's environment names, for downloads in builds; empty for none.
@@ -112,15 +107,6 @@ def _build(engine: ContainerEngine, files: ImageFiles, builds: Sequence[Build]) 
 def tag_of(context: BuildContext, base_id: str) -> str:
     """``repository:<12 digits of the context's hash>-<12 of the base image's ID>``."""
     return f"{context.repository}:{context.digest()[:12]}-{base_id.removeprefix('sha256:')[:12]}"
-
-
-def find_python(engine: ContainerEngine, python_image: str | None = None) -> tuple[str, str] | None:
-    """The reference and ID of the Python image that a build would use, None when it is not on the engine."""
-    for reference in [python_image] if python_image else [PYTHON_IMAGE, LOCAL_PYTHON_IMAGE]:
-        found = engine.find_image_id(reference)
-        if found is not None:
-            return reference, found
-    return None
 
 
 def find_python(engine: ContainerEngine, python_image: str | None = None) -> tuple[str, str] | None:
