@@ -31,8 +31,11 @@ class DockerPulls:
             version=str(found.get("Version") or "unknown"),
             api_version=str(found["ApiVersion"]),
             platform=f"{found.get('Os')}/{found.get('Arch')}",
-            data_root=str(self._client.info().get("DockerRootDir") or ""),
         )
+
+    @translated
+    def read_data_root(self) -> str:
+        return str(self._client.info().get("DockerRootDir") or "")
 
     @translated
     def pull_image(self, reference: str) -> PullLog:

@@ -25,12 +25,11 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """What an engine is. ``data_root`` is where it keeps images, on its own machine; ``platform`` as an image's."""
+    """What an engine is. ``platform`` is what its images have to be for: ``linux/amd64``."""
 
     version: str
     api_version: str
     platform: str
-    data_root: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +199,10 @@ class ContainerEngine(Protocol):
         """Close every connection. Idempotent."""
 
     def read_state(self) -> EngineState:
-        """What the engine is, now."""
+        """What the engine is."""
+
+    def read_data_root(self) -> str:
+        """The folder on its own machine where it keeps images; empty when it does not say."""
 
     # images
     def find_image_id(self, reference: str) -> str | None:

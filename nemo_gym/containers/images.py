@@ -99,6 +99,18 @@ def ensure_base(engine: ContainerEngine, files: ImageFiles, python_image: str | 
     return tag, python
 
 
+def count_missing(
+    engine: ContainerEngine, files: ImageFiles, contexts: Sequence[BuildContext], python_image: str | None = None
+) -> int:
+    """How many images ``ensure_images`` would build, the base image among them. Builds nothing."""
+    python = find_python(engine, python_image)
+    base = load_base_context(files.package, files.base_dockerfile, files.base_requirements, files.ca_bundle)
+    base_id = None if python is None else engine.find_image_id(tag_of(base, python[1]))
+    if base_id is None:
+        return len(contexts) + 1
+    return sum(engine.find_image_id(tag) is None for tag in {tag_of(context, base_id) for context in contexts})
+
+
 def _build(engine: ContainerEngine, files: ImageFiles, builds: Sequence[Build]) -> None:
     with Builds(engine, files.lock_folder, files.log_folder, find_build_network(os.environ)) as under_way:
         under_way.run(builds)

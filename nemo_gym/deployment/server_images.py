@@ -1,4 +1,7 @@
-"""Which image each server of a topology runs from: found as a folder in the search roots, built where missing."""
+"""Which image each server of a topology runs from.
+
+Built from the server's folder in the search roots where it is missing, or pulled where the config names a reference.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,20 @@ from nemo_gym.config.sources import install_root, search_roots
 from nemo_gym.containers import images
 from nemo_gym.containers.build_context import BuildContext, load_server_context, repository_name
 from nemo_gym.containers.engine import ContainerEngine
+from nemo_gym.containers.preflight import check_before_work
+from nemo_gym.containers.pulls import pull_images
+from nemo_gym.deployment.image_settings import pull_stall_timeout_s
 from nemo_gym.deployment.topology import REGISTRY, Topology, images_needed
 from nemo_gym.errors import ConfigError
 
 
 def ensure_server_images(engine: ContainerEngine, topology: Topology, search_dirs: Sequence[str]) -> dict[str, str]:
-    """Server name -> image tag, the registry's among them; whatever is missing is built.
+    """Server name -> image, the registry's among them; whatever is missing is pulled or built.
 
-    Raises ``ConfigError`` when a server has no image folder, ``ImageError`` when a build fails.
+    Raises ``ConfigError`` when a server has no image folder, and for everything together that stands in the way of
+    the work; ``ImageError`` when a build or pull fails.
     """
+    stall_timeout_s = pull_stall_timeout_s(topology.config)
     files = images.image_files(install_root(), os.environ)
     roots = search_roots(search_dirs)
     contexts = {REGISTRY: _context(install_root() / "images" / REGISTRY, "nemo-gym/registry", files)}
@@ -27,16 +35,17 @@ def ensure_server_images(engine: ContainerEngine, topology: Topology, search_dir
         folder = find_image_folder(server_type, implementation, roots)
         repository = repository_name(server_type, implementation)
         contexts[f"{server_type}/{implementation}"] = _context(folder, repository, files)
-    tags = images.ensure_images(
-        engine,
-        files,
-        list(contexts.values()),
-        python_image=images.python_image_of(os.environ),
-    )
+    python_image = images.python_image_of(os.environ)
+    wanted = {server.name: server.image for server in topology.servers if server.image is not None}
+    builds = images.count_missing(engine, files, list(contexts.values()), python_image)
+    to_pull = check_before_work(engine, list(wanted.values()), builds=builds, environ=os.environ)
+    pull_images(engine, to_pull, stall_timeout_s=stall_timeout_s)
+    tags = images.ensure_images(engine, files, list(contexts.values()), python_image=python_image)
     by_key = dict(zip(contexts, tags, strict=True))
     return {
         REGISTRY: by_key[REGISTRY],
-        **{server.name: by_key["/".join(server.image_key)] for server in topology.servers},
+        **{server.name: by_key["/".join(server.image_key)] for server in topology.servers if server.image is None},
+        **{name: str(image.reference) for name, image in wanted.items()},
     }
 
 

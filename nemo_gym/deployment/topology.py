@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nemo_gym.config.config_types import ServerInstance, find_server_refs, parse_server_instances
 from nemo_gym.containers.labels import ROLE, SERVER, SERVER_TYPE
+from nemo_gym.containers.preflight import WantedImage
 from nemo_gym.containers.spec import (
     MIB,
     ContainerSpec,
@@ -25,6 +26,7 @@ from nemo_gym.containers.spec import (
     container_name,
 )
 from nemo_gym.deployment.endpoints import LoopbackEndpoint, find_loopback_endpoints
+from nemo_gym.deployment.image_settings import find_wanted_image
 from nemo_gym.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -66,6 +68,7 @@ class ServedServer:
     limits: Limits
     hardening: Hardening
     endpoints: tuple[LoopbackEndpoint, ...]
+    image: WantedImage | None = None  # from a registry; without it, built from the image folder
     is_internal: bool = False  # reaches nothing but the servers that it calls or that call it, and publishes no port
 
     @property
@@ -190,7 +193,14 @@ def _served(instance: ServerInstance) -> ServedServer:
         no_new_privileges=settings.no_new_privileges,
     )
     endpoints = tuple(find_loopback_endpoints(instance.settings))
-    return ServedServer(instance, limits, hardening, endpoints, is_internal=settings.network == "internal")
+    return ServedServer(
+        instance,
+        limits,
+        hardening,
+        endpoints,
+        image=find_wanted_image(instance),
+        is_internal=settings.network == "internal",
+    )
 
 
 def _size(value: int | str, server: str, key: str, least: int = 1) -> int:
@@ -254,5 +264,5 @@ def container_specs(
 
 
 def images_needed(topology: Topology) -> Sequence[tuple[str, str]]:
-    """Each (server type, implementation) once, in start order."""
-    return list(dict.fromkeys(server.image_key for server in topology.servers))
+    """Each (server type, implementation) that is built from its folder, once, in start order."""
+    return list(dict.fromkeys(server.image_key for server in topology.servers if server.image is None))

@@ -125,9 +125,10 @@ class FakeEngine:
     pull_errors: dict[str, list[Exception]] = field(default_factory=dict)
     pull_steps: dict[str, list[PullStep]] = field(default_factory=dict)
     hang_pull: str = "\0"
+    data_root: str = ""
     pulls: list[FakePull] = field(default_factory=list)
     remote_images: dict[str, RemoteImage] = field(default_factory=dict)
-    state: EngineState = field(default_factory=lambda: EngineState("20.10.24", "1.41", "linux/amd64", ""))
+    state: EngineState = field(default_factory=lambda: EngineState("20.10.24", "1.41", "linux/amd64"))
     containers: dict[str, ContainerState] = field(default_factory=dict)
     networks: dict[str, Mapping[str, str]] = field(default_factory=dict)
     internal_networks: set[str] = field(default_factory=set)
@@ -212,6 +213,10 @@ class FakeEngine:
     def read_state(self) -> EngineState:
         self._called("read_state")
         return self.state
+
+    def read_data_root(self) -> str:
+        self._called("read_data_root")
+        return self.data_root
 
     def find_image(self, reference: str) -> ImageState | None:
         self._called("find_image")

@@ -31,7 +31,8 @@ def test_what_it_is() -> None:
     routes: dict[str, Route] = {"GET /version": version, "GET /info": lambda r: r.send_json({"DockerRootDir": "/data"})}
     with fake_daemon(routes) as daemon:
         engine = DockerEngine.connect({"DOCKER_HOST": daemon.url})
-        assert engine.read_state() == EngineState("20.10.24", "1.41", "linux/amd64", "/data")
+        assert engine.read_state() == EngineState("20.10.24", "1.41", "linux/amd64")
+        assert engine.read_data_root() == "/data"
         engine.close()
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from nemo_gym.containers import images
 from nemo_gym.containers.build_network import BuildNetwork
+from nemo_gym.containers.engine import RemoteImage
 from nemo_gym.containers.images import PYTHON_IMAGE
 from nemo_gym.deployment import server_images
 from nemo_gym.deployment.server_images import ensure_server_images, find_image_folder
@@ -106,3 +107,60 @@ class TestEnsuring:
             server_type, implementation = folder.parts[-3:-1]
             found = find_image_folder(server_type, implementation, server_images.search_roots([]))
             assert found == folder.parent
+
+
+class TestReferences:
+    """In place of a folder, the config may name an image of a registry."""
+
+    REFERENCE = "host.invalid/team/server:1"
+
+    @pytest.fixture
+    def engine(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("NEMO_GYM_PYTHON_IMAGE", raising=False)
+        return FakeEngine(
+            images={PYTHON_IMAGE: "sha256:" + "ab" * 32},
+            pullable={self.REFERENCE},
+            remote_images={self.REFERENCE: RemoteImage("sha256:aa", ("linux/amd64",))},
+        )
+
+    def config(self, **image: str) -> dict[str, Any]:
+        server = {"entrypoint": "app.py", "domain": "other", "image": {"reference": self.REFERENCE, **image}}
+        return {"a": {"resources_servers": {"folder_less": server}}}
+
+    def test_pulled_without_a_folder(self, engine: FakeEngine) -> None:
+        topology = build_topology(self.config())
+        images = ensure_server_images(engine, topology, [])
+        assert images["a"] == self.REFERENCE
+        assert set(images) == {"registry", "a"}
+        assert ensure_server_images(engine, topology, []) == images
+        assert engine.calls["pull_image"] == 1
+
+    def test_always(self, engine: FakeEngine) -> None:
+        topology = build_topology(self.config(pull_policy="always"))
+        for pulled in (1, 2):
+            ensure_server_images(engine, topology, [])
+            assert engine.calls["pull_image"] == pulled
+
+    def test_refused_before_any_work(self, engine: FakeEngine) -> None:
+        with pytest.raises(ConfigError, match="its pull_policy is never"):
+            ensure_server_images(engine, build_topology(self.config(pull_policy="never")), [])
+        engine.remote_images.clear()
+        with pytest.raises(ConfigError, match="of server 'a' cannot be pulled: manifest"):
+            ensure_server_images(engine, build_topology(self.config()), [])
+        assert engine.builds == []
+        assert engine.calls["pull_image"] == 0
+
+    def test_a_name_that_is_none(self) -> None:
+        with pytest.raises(ConfigError, match="no image reference: the name may hold no capitals"):
+            build_topology(self.config(reference="Team/Server"))
+
+    def test_disk_for_builds_only_when_there_are_any(self, engine: FakeEngine, tmp_path: Path) -> None:
+        add_folder(tmp_path, "resources_servers/one")
+        topology = build_topology({"a": resources("one")})
+        ensure_server_images(engine, topology, [])
+        assert engine.calls["read_data_root"] == 1
+        ensure_server_images(engine, topology, [])
+        assert engine.calls["read_data_root"] == 1

@@ -1,0 +1,171 @@
+"""What stands in the way of a start, found before any work and reported at once: engine, disk, images, registries."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from nemo_gym.containers.engine import ContainerEngine, EngineState, ImageState, RemoteImage
+from nemo_gym.containers.pull_failures import advice_for, find_cause
+from nemo_gym.containers.references import ImageReference
+from nemo_gym.errors import ConfigError, EngineError
+
+logger = logging.getLogger(__name__)
+
+PullPolicy = Literal["missing", "always", "never"]
+
+LEAST_API = (1, 41)
+LEAST_VERSION = "20.10"
+
+# what an image is taken to need while its size is not known: a margin, and no measurement
+PULL_BYTES = 500_000_000
+BUILD_BYTES = 100_000_000
+
+_PARALLEL_QUESTIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class WantedImage:
+    """An image by reference, and what to do where the engine does not have it. ``wanted_by`` is for messages."""
+
+    reference: ImageReference
+    pull_policy: PullPolicy
+    wanted_by: str
+
+
+def check_before_work(
+    engine: ContainerEngine,
+    wanted: Sequence[WantedImage],
+    *,
+    builds: int = 0,
+    environ: Mapping[str, str],
+) -> list[ImageReference]:
+    """What has to be pulled, each once; ``builds`` is how many images have to be built.
+
+    Raises one ``ConfigError`` with everything that is wrong. What a registry refuses only for the moment is not: the
+    pull has the patience for that.
+    """
+    state = engine.read_state()
+    problems = _engine_problems(state)
+    present = {image.reference: engine.find_image(str(image.reference)) for image in wanted}
+    to_pull: dict[ImageReference, WantedImage] = {}
+    for image in wanted:
+        found = present[image.reference]
+        if image.pull_policy == "always" or (found is None and image.pull_policy == "missing"):
+            to_pull.setdefault(image.reference, image)
+        else:
+            problems += _present_problems(image, found, state)
+    if to_pull:
+        problems += _docker_config_problems(environ)
+        problems += _registry_problems(engine, list(to_pull.values()), state)
+    missing = sum(present[reference] is None for reference in to_pull)
+    problems += _disk_problems(engine, pulls=missing, builds=builds)
+    if problems:
+        raise ConfigError(_report(problems))
+    return list(to_pull)
+
+
+def _report(problems: Iterable[str]) -> str:
+    each_once = list(dict.fromkeys(problems))
+    if len(each_once) == 1:
+        return each_once[0]
+    return "\n".join([f"{len(each_once)} things stand in the way:", *(f"- {problem}" for problem in each_once)])
+
+
+def _engine_problems(state: EngineState) -> list[str]:
+    numbers = tuple(int(number) for number in re.findall(r"\d+", state.api_version)[:2])
+    if numbers >= LEAST_API:
+        return []
+    return [
+        (
+            f"Docker engine {LEAST_VERSION} (API {'.'.join(map(str, LEAST_API))}) or newer is needed, and this one is "
+            f"{state.version} (API {state.api_version}). Upgrade it, or lead DOCKER_HOST to a newer one."
+        )
+    ]
+
+
+def _present_problems(image: WantedImage, found: ImageState | None, state: EngineState) -> list[str]:
+    if found is None:
+        return [
+            (
+                f"The image {image.reference} of {image.wanted_by} is not on the engine, and its pull_policy is never. "
+                f"Type `docker pull {image.reference}`, or set pull_policy: missing."
+            )
+        ]
+    if found.platform and found.platform != state.platform:
+        return [_other_platform(image, found.platform, state)]
+    return []
+
+
+def _other_platform(image: WantedImage, platforms: str, state: EngineState) -> str:
+    return (
+        f"The image {image.reference} of {image.wanted_by} is made for {platforms}, and the engine runs "
+        f"{state.platform}. Name an image for {state.platform}, or build one there and push it."
+    )
+
+
+def _registry_problems(engine: ContainerEngine, images: Sequence[WantedImage], state: EngineState) -> list[str]:
+    def ask(image: WantedImage) -> RemoteImage | EngineError:
+        try:
+            return engine.read_remote_image(str(image.reference))
+        except EngineError as error:
+            return error
+
+    with ThreadPoolExecutor(_PARALLEL_QUESTIONS, thread_name_prefix="nemo-gym-preflight") as pool:
+        answers = list(pool.map(ask, images))
+    problems = []
+    for image, answer in zip(images, answers, strict=True):
+        if isinstance(answer, RemoteImage):
+            if answer.platforms and state.platform not in answer.platforms:
+                problems.append(_other_platform(image, ", ".join(answer.platforms), state))
+            continue
+        cause = find_cause(str(answer))
+        if cause.is_transient:
+            logger.debug("%s cannot be asked for at this moment: %s", image.reference, answer)
+            continue
+        advice = advice_for(cause, image.reference.registry)
+        said = str(answer).rstrip(".")
+        problems.append(f"The image {image.reference} of {image.wanted_by} cannot be pulled: {said}. {advice}".rstrip())
+    return problems
+
+
+def _disk_problems(engine: ContainerEngine, *, pulls: int, builds: int) -> list[str]:
+    """An engine elsewhere, and one whose disk this process does not see, is not judged."""
+    if not engine.endpoint.is_local or not (pulls or builds):
+        return []
+    data_root = Path(engine.read_data_root() or os.devnull)
+    if not data_root.is_dir():
+        return []
+    needed, free = pulls * PULL_BYTES + builds * BUILD_BYTES, shutil.disk_usage(data_root).free
+    if free >= needed:
+        return []
+    return [
+        (
+            f"About {needed / 1e9:.1f} GB are needed for {pulls} images to pull and {builds} to build, and the "
+            f"engine's disk ({data_root}) has {free / 1e9:.1f} GB left. See `docker system df`, and free some with "
+            "`docker image prune` and `gym images prune`."
+        )
+    ]
+
+
+def _docker_config_problems(environ: Mapping[str, str]) -> list[str]:
+    """The SDK passes over a config that it cannot read, and would ask the registry without credentials."""
+    folder = environ.get("DOCKER_CONFIG") or Path.home() / ".docker"
+    path = Path(folder) / "config.json"
+    try:
+        if isinstance(json.loads(path.read_bytes()), dict):
+            return []
+        why = "it is no JSON object"
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        why = str(error)
+    return [f"Docker's config {path}, where registry credentials stand, cannot be read ({why}). Repair or remove it."]
