@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -88,8 +89,10 @@ def _session(
         session = Session(engine, topology, settings, detached=detached)
         try:
             yield session
-        finally:
-            _finish(session.stop)
+        except BaseException as error:
+            _finish(session.stop, error)
+            raise
+        _finish(session.stop)
     finally:
         engine.close()
 
@@ -103,26 +106,42 @@ def _refusals_explained() -> Iterator[None]:
         raise ConfigError(f"The container engine refused a step of the start: {error}") from error
 
 
-def _finish(stop: Callable[[], None]) -> None:
-    """Run ``stop`` to its end, whatever the user types meanwhile; a Ctrl-C that came is raised afterwards."""
+def _finish(stop: Callable[[], None], original: BaseException | None = None) -> None:
+    """Run ``stop`` to its end, whatever the user types meanwhile; a Ctrl-C that came is raised afterwards.
+
+    What goes wrong in ``stop`` is raised too, but never in the place of ``original``, which the caller is about to
+    raise: it becomes a note of that.
+    """
+    if sys.is_finalizing():
+        # a block that was left open when the interpreter ended: no thread can run any more, and waiting for one
+        # would last for ever. The keeper sees this process end, and removes the session.
+        return
     errors: list[BaseException] = []
+    done = threading.Event()
 
     def run() -> None:
         try:
             stop()
         except BaseException as error:  # handed over to the waiting thread
             errors.append(error)
+        finally:
+            done.set()
 
     thread = threading.Thread(target=run, name="nemo-gym-teardown")
     thread.start()
     interrupted: KeyboardInterrupt | None = None
-    while thread.is_alive():
+    while not done.is_set():
         try:
-            thread.join()
+            # not join(): one that is interrupted takes its thread for ended from then on (CPython 3.11)
+            done.wait()
         except KeyboardInterrupt as error:
             interrupted = error
             logger.warning("still removing containers, a few seconds more")
-    if errors:
-        raise errors[0]
-    if interrupted is not None:
+    thread.join()
+    for failure in errors:
+        if original is None:
+            raise failure
+        logger.error("%s", failure)
+        original.add_note(str(failure))
+    if interrupted is not None and not isinstance(original, KeyboardInterrupt):
         raise interrupted

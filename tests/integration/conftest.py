@@ -11,9 +11,20 @@ import pytest
 
 from nemo_gym.containers.docker_engine import DockerEngine
 from nemo_gym.environment import PlannedBenchmark, plan_benchmark
+from tests.support import matrix_table
 from tests.support.leaks import take_snapshot, wait_for_nothing_left
 
 LEAK_DEADLINE_S = 30.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    matrix_table.add_option(parser)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    path = matrix_table.write_table(terminalreporter.config)
+    if path is not None:
+        terminalreporter.write_line(f"The table of phases and causes: {path}")
 
 
 @pytest.fixture(scope="session")
