@@ -21,28 +21,36 @@ RUN set -eu; \
     find /opt/gym/lib '(' -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' ')' -delete; \
     # An image's files do not change, so no start needs to compare them with their sources.
     python3 -m compileall -q --invalidation-mode unchecked-hash /opt/gym/lib; \
-    find /opt/gym -exec touch -h -d @315532800 '{}' +
+    # What is copied over the root has its folders with their times.
+    mkdir -p /out/opt; \
+    mv /opt/gym /out/opt/gym; \
+    find /out -exec touch -h -d @315532800 '{}' +
 
 FROM build AS package
 LABEL nemo-gym.stage=package
 COPY nemo_gym /tmp/nemo_gym
 RUN set -eu; \
-    site=$(/opt/gym/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
-    mkdir -p "/out$site"; \
-    cp -R /tmp/nemo_gym "/out$site/nemo_gym"; \
-    chmod -R u=rwX,go=rX /out; \
-    python3 -m compileall -q --invalidation-mode unchecked-hash -s /out "/out$site"; \
-    find /out -exec touch -h -d @315532800 '{}' +
+    site=$(/out/opt/gym/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+    site="/package${site#/out}"; \
+    mkdir -p "$site"; \
+    cp -R /tmp/nemo_gym "$site/nemo_gym"; \
+    chmod -R u=rwX,go=rX /package; \
+    python3 -m compileall -q --invalidation-mode unchecked-hash -s /package "$site"; \
+    find /package -exec touch -h -d @315532800 '{}' +
 
 FROM ${PYTHON_IMAGE}
-# Public Python images come without compiled modules, and a container's file system is read-only.
-RUN python3 -m compileall -q -j 0 -x '/(test|tests|idlelib|site-packages|dist-packages)/' \
+# Public Python images come without compiled modules, and a container's file system is read-only. Whatever is written
+# gets a fixed time, so that the same files give the same layers on every machine.
+RUN touch /dev/shm/began \
+    && python3 -m compileall -q -j 0 -x '/(test|tests|idlelib|site-packages|dist-packages)/' \
         "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" \
     && groupadd --gid 10001 gym \
     && useradd --uid 10001 --gid 10001 --no-log-init --no-create-home --home-dir /tmp --shell /usr/sbin/nologin gym \
-    && mkdir -p /opt/server/app /opt/server/lib
-COPY --from=build /opt/gym /opt/gym
-COPY --from=package /out/ /
+    && mkdir -p /opt/gym /opt/server/app /opt/server/lib \
+    && find / -xdev -newer /dev/shm/began ! -path '/etc/host*' ! -path '/etc/resolv.conf' \
+        -exec touch -h -d @315532800 '{}' +
+COPY --from=build /out/ /
+COPY --from=package /package/ /
 ENV PATH=/opt/gym/bin:/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONPATH=/opt/server/lib \
     PYTHONDONTWRITEBYTECODE=1 \

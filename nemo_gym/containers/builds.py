@@ -23,7 +23,7 @@ from nemo_gym.containers.build_context import BuildContext
 from nemo_gym.containers.build_network import BuildNetwork
 from nemo_gym.containers.engine import ContainerEngine, LogStream
 from nemo_gym.containers.source_labels import source_labels
-from nemo_gym.errors import ConfigError, ImageError
+from nemo_gym.errors import ConfigError, EngineError, ImageError
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ _PARALLEL_BUILDS = 3
 _LOCK_WAIT_S = 0.5
 _LOCK_PATIENCE = 4
 _PROGRESS_EVERY_S = 3.0
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
 
 
@@ -72,6 +73,8 @@ class Builds:
         self._given_up = threading.Event()
         self._lock = threading.Lock()
         self._logs: list[LogStream] = []
+        # stages that saw a password are no build cache: those that are new at the end
+        self._stages_before = engine.find_dangling_images(LABEL_BUILD_STAGE) if network.secrets else set[str]()
 
     def __enter__(self) -> Builds:
         return self
@@ -79,9 +82,11 @@ class Builds:
     def __exit__(self, *error: object) -> None:
         self._give_up()
         self._pool.shutdown(wait=True, cancel_futures=True)
-        # stages that saw a password are no build cache
-        keep_hours = 0 if self._network.secrets else STAGES_KEPT_HOURS
-        self._engine.remove_dangling_images(LABEL_BUILD_STAGE, older_than_hours=keep_hours)
+        self._engine.remove_dangling_images(LABEL_BUILD_STAGE, older_than_hours=STAGES_KEPT_HOURS)
+        if self._network.secrets:
+            for stage in self._engine.find_dangling_images(LABEL_BUILD_STAGE) - self._stages_before:
+                with contextlib.suppress(EngineError):  # a build of another process uses it
+                    self._engine.remove_image(stage)
 
     def run(self, builds: Sequence[Build]) -> None:
         """Build each; raises the first error as soon as it is there."""
@@ -126,11 +131,14 @@ class Builds:
                     self._write(file, text)
             except ImageError as error:
                 self._write(file, f"\n{error}\n")
-                message = f"{self._network.redact(str(error))}\nThe whole log: {path}"
-                raise ImageError(message, log_tail=self._network.redact(error.log_tail)) from error
+                message = f"{self._clean(str(error))}\nThe whole log: {path}"
+                raise ImageError(message, log_tail=self._clean(error.log_tail)) from error
 
     def _write(self, file: TextIO, text: str) -> None:
-        file.write(self._network.redact(text))
+        file.write(self._clean(text))
+
+    def _clean(self, text: str) -> str:
+        return _plain(self._network.redact(text))
 
     @contextlib.contextmanager
     def _only_builder(self, tag: str) -> Iterator[None]:
@@ -172,10 +180,15 @@ def log_file(folder: Path, tag: str) -> Path:
     return folder / f"{_file_name(tag)}.log"
 
 
+def _plain(text: str) -> str:
+    """``text`` without the colours that an engine gives to what a step writes to its standard error."""
+    return _COLOUR.sub("", text)
+
+
 def _told(repository: str, log: Iterable[str]) -> Iterator[str]:
     """The pieces of a log; where the build takes its time, the steps are told as they begin."""
     told_at = time.monotonic()
-    for text in log:
+    for text in map(_plain, log):
         if text.strip():
             logger.debug("%s: %s", repository, text.rstrip())
         step = _STEP.match(text)

@@ -40,6 +40,10 @@ class DockerImages:
         return found
 
     @translated
+    def find_dangling_images(self, label: str) -> set[str]:
+        return {image["Id"] for image in self._client.images(filters={"label": label, "dangling": True})}
+
+    @translated
     def remove_image(self, reference: str) -> None:
         with contextlib.suppress(docker.errors.NotFound):
             self._client.remove_image(reference)

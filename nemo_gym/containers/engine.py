@@ -240,6 +240,9 @@ class ContainerEngine(Protocol):
         ``EngineError`` when it cannot be run or fails.
         """
 
+    def find_dangling_images(self, label: str) -> set[str]:
+        """The IDs of untagged images that carry ``label`` and that no other image stands on."""
+
     def remove_dangling_images(self, label: str, *, older_than_hours: int) -> None:
         """Remove untagged images of that age that carry ``label`` and that nothing uses."""
 

@@ -148,6 +148,7 @@ class FakeEngine:
     logs: dict[str, FakeLog] = field(default_factory=dict)
     streams: list[FakeEvents] = field(default_factory=list)
     stopped: list[tuple[str, int]] = field(default_factory=list)
+    removed_images: list[str] = field(default_factory=list)
     swept_stages: list[tuple[str, int]] = field(default_factory=list)
     _ids: Iterator[int] = field(default_factory=itertools.count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -243,6 +244,7 @@ class FakeEngine:
 
     def remove_image(self, reference: str) -> None:
         self._called("remove_image")
+        self.removed_images.append(reference)
         self.images.pop(reference, None)
 
     def tag_image(self, image_id: str, reference: str) -> None:
@@ -263,6 +265,10 @@ class FakeEngine:
     def run_once(self, image: str, command: Sequence[str], labels: Mapping[str, str]) -> str:
         self._called("run_once")
         return self.outputs.get(image, "{}")
+
+    def find_dangling_images(self, label: str) -> set[str]:
+        self._called("find_dangling_images")
+        return {f"sha256:stage-of-{build['tag']}" for build in self.builds}
 
     def remove_dangling_images(self, label: str, *, older_than_hours: int) -> None:
         self._called("remove_dangling_images")

@@ -238,7 +238,7 @@ class TestNetwork:
         monkeypatch.setattr(images, "find_build_network", lambda environ: network)
         ensure_base(engine, files)
         assert engine.builds[0]["build_args"] == {"HTTPS_PROXY": self.PROXY, "PYTHON_IMAGE": PYTHON_IMAGE}
-        assert engine.swept_stages == [("nemo-gym.stage", 0)]
+        assert engine.removed_images == [f"sha256:stage-of-{engine.builds[0]['tag']}"]
         (log,) = files.log_folder.iterdir()
         assert log.read_text() == "**** 1\n\n"
 
