@@ -15,6 +15,7 @@ from nemo_gym.errors import ConfigError
 
 if TYPE_CHECKING:
     from nemo_gym.containers.build_context import BuildContext
+    from nemo_gym.containers.preflight import WantedImage
     from nemo_gym.deployment.image_commands import ImageEntry
 
 _MB = 1e6
@@ -25,11 +26,12 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model-type", metavar="TYPE", help="the kind of model server (`gym list models`)")
 
 
-def _wanted(arguments: argparse.Namespace) -> dict[str, BuildContext]:
-    """What is to be built: of the benchmark or config that was named, else of every image folder."""
-    from nemo_gym.deployment.image_commands import wanted_contexts
+def _wanted(arguments: argparse.Namespace) -> tuple[dict[str, BuildContext], list[WantedImage]]:
+    """What is to be built and pulled: of the benchmark or config that was named, else of every image folder."""
+    from nemo_gym.deployment.image_commands import foreign_images, wanted_contexts
 
-    return wanted_contexts(_config(arguments), arguments.search_dir)
+    config = _config(arguments)
+    return wanted_contexts(config, arguments.search_dir), foreign_images(config)
 
 
 def _config(arguments: argparse.Namespace) -> dict[str, Any] | None:
@@ -54,7 +56,7 @@ def _build(arguments: argparse.Namespace) -> int:
     configure_logging(arguments.verbose)
     wanted = _wanted(arguments)
     with image_commands.connected() as engine:
-        _show(image_commands.build(engine, wanted), arguments)
+        _show(image_commands.build(engine, *wanted), arguments)
     return 0
 
 
@@ -64,7 +66,7 @@ def _list(arguments: argparse.Namespace) -> int:
     configure_logging(arguments.verbose)
     wanted = _wanted(arguments)
     with image_commands.connected() as engine:
-        found = image_commands.entries(engine, wanted)
+        found = image_commands.entries(engine, *wanted)
         if arguments.benchmark is None and not arguments.config:
             found += image_commands.superseded(engine, found)
     _show(found, arguments)
@@ -133,7 +135,7 @@ def _push(arguments: argparse.Namespace) -> int:
     prefix = image_commands.check_prefix(arguments.to)
     wanted = _wanted(arguments)
     with image_commands.connected() as engine:
-        built = image_commands.build(engine, wanted)
+        built = image_commands.build(engine, *wanted)
         pushed = image_commands.push(engine, built, prefix)
     if arguments.json:
         emit_json(pushed)
@@ -158,7 +160,7 @@ def _lock(arguments: argparse.Namespace) -> int:
     configure_logging(arguments.verbose)
     wanted = _wanted(arguments)
     with image_commands.connected() as engine:
-        built = image_commands.build(engine, wanted)
+        built = image_commands.build(engine, *wanted)
         references = {entry.name: entry.reference for entry in built if entry.name != image_commands.BASE}
         text = lock_images(engine, references).to_json()
     if arguments.output is None:

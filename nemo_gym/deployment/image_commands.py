@@ -22,6 +22,9 @@ from nemo_gym.containers.build_context import BuildContext, load_base_context, l
 from nemo_gym.containers.builds import LABEL_BASE_IMAGE, LABEL_BUILD_STAGE, LABEL_CONTEXT, LABEL_REPOSITORY, log_file
 from nemo_gym.containers.docker_engine import DockerEngine
 from nemo_gym.containers.engine import ContainerEngine, ImageState
+from nemo_gym.containers.preflight import WantedImage, check_before_work
+from nemo_gym.containers.pulls import pull_images
+from nemo_gym.deployment.image_settings import find_wanted_image
 from nemo_gym.deployment.server_images import find_image_folder
 from nemo_gym.deployment.topology import REGISTRY
 from nemo_gym.errors import ConfigError, EngineError, EngineNotFoundError
@@ -40,7 +43,7 @@ class ImageEntry:
 
     ``name`` is ``base``, ``registry`` or the image folder, ``reference`` its tag (empty while the base is missing, on
     which it depends). ``state`` is None when it is not on the engine. ``is_wanted`` is False for one of an earlier
-    content. ``own_bytes`` is its size on top of the base.
+    content, ``is_foreign`` True for one that comes from a registry. ``own_bytes`` is its size on top of the base.
     """
 
     name: str
@@ -48,6 +51,7 @@ class ImageEntry:
     state: ImageState | None
     own_bytes: int | None
     is_wanted: bool = True
+    is_foreign: bool = False
 
 
 @contextmanager
@@ -68,7 +72,7 @@ def wanted_contexts(config: Mapping[str, Any] | None, search_dirs: Sequence[str]
             folders |= {"/".join(path.parts[-2:]): path for path in found}
     else:
         for server in parse_server_instances(config):
-            if not foreign_reference(server.settings):
+            if find_wanted_image(server) is None:
                 key = f"{server.server_type}/{server.implementation}"
                 folders[key] = find_image_folder(server.server_type, server.implementation, roots)
     contexts = {}
@@ -78,17 +82,22 @@ def wanted_contexts(config: Mapping[str, Any] | None, search_dirs: Sequence[str]
     return contexts
 
 
-def foreign_reference(settings: Mapping[str, Any]) -> str:
-    """What a server's image is called in a registry; empty when it is built from its folder."""
-    image = settings.get("image")
-    return str(image.get("reference") or "") if isinstance(image, Mapping) else ""
+def foreign_images(config: Mapping[str, Any] | None) -> list[WantedImage]:
+    """The images that servers of a config take from a registry."""
+    servers = [] if config is None else parse_server_instances(config)
+    return [image for image in map(find_wanted_image, servers) if image is not None]
 
 
-def build(engine: ContainerEngine, contexts: Mapping[str, BuildContext]) -> list[ImageEntry]:
-    """Build what is missing, and say what is there then."""
+def build(
+    engine: ContainerEngine, contexts: Mapping[str, BuildContext], foreign: Sequence[WantedImage] = ()
+) -> list[ImageEntry]:
+    """Pull and build what is missing, and say what is there then."""
     files = images.image_files(install_root(), os.environ)
-    images.ensure_images(engine, files, list(contexts.values()), python_image=images.python_image_of(os.environ))
-    return entries(engine, contexts)
+    python_image, wanted = images.python_image_of(os.environ), list(contexts.values())
+    missing = images.count_missing(engine, files, wanted, python_image)
+    pull_images(engine, check_before_work(engine, foreign, builds=missing, environ=os.environ))
+    images.ensure_images(engine, files, wanted, python_image=python_image)
+    return entries(engine, contexts, foreign)
 
 
 def base_context() -> BuildContext:
@@ -97,7 +106,9 @@ def base_context() -> BuildContext:
     return load_base_context(files.package, files.base_dockerfile, files.base_requirements, files.ca_bundle)
 
 
-def entries(engine: ContainerEngine, contexts: Mapping[str, BuildContext]) -> list[ImageEntry]:
+def entries(
+    engine: ContainerEngine, contexts: Mapping[str, BuildContext], foreign: Sequence[WantedImage] = ()
+) -> list[ImageEntry]:
     """The base image and each wanted one, on the engine or not. Builds and pulls nothing."""
     context = base_context()
     python = images.find_python(engine, images.python_image_of(os.environ))
@@ -108,6 +119,9 @@ def entries(engine: ContainerEngine, contexts: Mapping[str, BuildContext]) -> li
         tag = "" if base is None else images.tag_of(wanted, base.id)
         state = engine.find_image(tag) if tag else None
         found.append(ImageEntry(name, tag, state, None if state is None else state.own_bytes(base)))
+    for reference in dict.fromkeys(str(image.reference) for image in foreign):
+        state = engine.find_image(reference)
+        found.append(ImageEntry(reference, reference, state, None, is_foreign=True))
     return found
 
 
@@ -165,10 +179,11 @@ def check_prefix(prefix: str) -> str:
 
 
 def push(engine: ContainerEngine, present: Sequence[ImageEntry], prefix: str) -> dict[str, str]:
-    """Push each image below ``prefix``; name -> the reference by digest that serves it elsewhere."""
+    """Push what was built here below ``prefix``; name -> the reference by digest that serves it elsewhere."""
     prefix = check_prefix(prefix)
     with ThreadPoolExecutor(_PARALLEL_PUSHES, thread_name_prefix="nemo-gym-push") as pool:
-        pushed = [(entry.name, pool.submit(_push_one, engine, entry, prefix)) for entry in present]
+        own = [entry for entry in present if not entry.is_foreign]
+        pushed = [(entry.name, pool.submit(_push_one, engine, entry, prefix)) for entry in own]
         return {name: reference.result() for name, reference in pushed}
 
 

@@ -12,7 +12,7 @@ from nemo_gym.containers.engine import ContainerEngine
 from nemo_gym.containers.image_lock import ImageLock, LockedImage, locked_image
 from nemo_gym.containers.images import image_files
 from nemo_gym.containers.sbom import installed_packages
-from nemo_gym.deployment.image_commands import BASE, base_context, foreign_reference, wanted_contexts
+from nemo_gym.deployment.image_commands import BASE, base_context, wanted_contexts
 from nemo_gym.deployment.server_images import ensure_server_images
 from nemo_gym.deployment.topology import REGISTRY, Topology
 from nemo_gym.errors import EngineNotFoundError
@@ -43,7 +43,7 @@ def named(topology: Topology, images: Mapping[str, str]) -> dict[str, str]:
     """Each image once, by the name that a lock file has it under, of images by server name."""
     found = {REGISTRY: images[REGISTRY]}
     for server in topology.servers:
-        name = foreign_reference(server.instance.settings) or "/".join(server.image_key)
+        name = "/".join(server.image_key) if server.image is None else str(server.image.reference)
         found[name] = images[server.name]
     return found
 

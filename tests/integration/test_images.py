@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
+import urllib.parse
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -207,6 +210,58 @@ class TestProcesses:
         assert command.returncode == code
         wait_until(lambda: build_containers(engine) == [])
         assert tags(engine) == before
+
+
+class TestBuildKit:
+    """The Dockerfiles are plain enough for either builder."""
+
+    def test_an_image_and_its_base(self, our_engine: DockerEngine, engine: docker.APIClient, folder: Path) -> None:
+        python = images.find_python(our_engine, images.python_image_of(os.environ))
+        assert python is not None
+        context = image_commands.wanted_contexts(CONFIG, [str(folder.parents[2])])[NAME]
+        base, mine = f"{REPOSITORY}-base:buildkit", f"{REPOSITORY}:buildkit"
+        try:
+            arguments = {"PYTHON_IMAGE": python[0]}
+            buildkit(engine, image_commands.base_context().to_tar().getvalue(), base, arguments)
+            buildkit(engine, context.to_tar().getvalue(), mine, {**arguments, "BASE_IMAGE": base})
+            said = our_engine.run_once(mine, ["python", "-c", "import nemo_gym.servers.base, app; print(app.NAME)"], {})
+            assert said.strip() in (folder / "app.py").read_text()
+        finally:
+            for tag in (mine, base):
+                if engine.images(tag):
+                    engine.remove_image(tag)
+
+
+def buildkit(engine: docker.APIClient, tar: bytes, tag: str, arguments: dict[str, str]) -> None:
+    """Build with the engine's own BuildKit, which fetches the context from here: its sessions are not for the SDK."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(tar)))
+            self.end_headers()
+            self.wfile.write(tar)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            query = urllib.parse.urlencode(
+                {
+                    "version": "2",
+                    "remote": f"http://127.0.0.1:{server.server_port}/{uuid.uuid4()}.tar",
+                    "t": tag,
+                    "buildargs": json.dumps(arguments),
+                }
+            )
+            with engine.post(f"{engine.base_url}/v{engine.api_version}/build?{query}", timeout=120) as answer:
+                assert "Successfully tagged" in answer.text, answer.text[-1000:]
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 class TestLock:

@@ -12,6 +12,7 @@ from nemo_gym.cli.main import main
 from nemo_gym.containers import images
 from nemo_gym.containers.build_network import BuildNetwork
 from nemo_gym.containers.docker_engine import DockerEngine
+from nemo_gym.containers.engine import RemoteImage
 from nemo_gym.containers.image_lock import parse_lock
 from nemo_gym.containers.images import PYTHON_IMAGE
 from nemo_gym.deployment import image_commands
@@ -90,7 +91,11 @@ class TestBuildAndList:
         mine = {"resources_servers": {"mine": {"entrypoint": "app.py", "domain": "other"}}}
         (tmp_path / "c.yaml").write_text(json.dumps({"a": mine, "b": foreign}))
         listed = as_json(capsys, "list", "--config", str(tmp_path / "c.yaml"))
-        assert [entry["name"] for entry in listed] == list(OURS)
+        assert [entry["name"] for entry in listed] == [*OURS, "r.example/x:1"]
+        engine.pullable.add("r.example/x:1")
+        engine.remote_images["r.example/x:1"] = RemoteImage("sha256:" + "1" * 64, ("linux/amd64",))
+        built = as_json(capsys, "build", "--config", str(tmp_path / "c.yaml"))
+        assert [(entry["name"], entry["state"]) for entry in built][-1] == ("r.example/x:1", "present")
 
 
 class TestPush:
