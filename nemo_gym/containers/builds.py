@@ -131,7 +131,7 @@ class Builds:
                     self._write(file, text)
             except ImageError as error:
                 self._write(file, f"\n{error}\n")
-                message = f"{self._clean(str(error))}\nThe whole log: {path}"
+                message = f"{self._clean(str(error))}\n{_advice(str(error))}The whole log: {path}"
                 raise ImageError(message, log_tail=self._clean(error.log_tail)) from error
 
     def _write(self, file: TextIO, text: str) -> None:
@@ -178,6 +178,12 @@ class Builds:
 def log_file(folder: Path, tag: str) -> Path:
     """Where the whole log of a tag's build stands."""
     return folder / f"{_file_name(tag)}.log"
+
+
+def _advice(said: str) -> str:
+    if "no space left on device" not in said.lower():
+        return ""
+    return "The engine's disk is full: `gym images prune` and `docker system prune` free what nothing needs.\n"
 
 
 def _plain(text: str) -> str:

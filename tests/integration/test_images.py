@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 import urllib.parse
@@ -18,10 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import docker
+import docker.errors
 import pytest
 
 from nemo_gym.containers import images
+from nemo_gym.containers.build_context import BuildContext, ContextFile
 from nemo_gym.containers.build_network import build_network
+from nemo_gym.containers.builds import Build, Builds
 from nemo_gym.containers.docker_engine import DockerEngine
 from nemo_gym.deployment import image_commands
 from nemo_gym.deployment.image_commands import ImageEntry
@@ -210,6 +215,60 @@ class TestProcesses:
         assert command.returncode == code
         wait_until(lambda: build_containers(engine) == [])
         assert tags(engine) == before
+
+
+@pytest.fixture
+def small_engine(our_engine: DockerEngine, engine: docker.APIClient) -> Iterator[DockerEngine]:
+    """An engine with 400 MB for its data, the Python image on it; without a network, so that no other engine minds."""
+    python = images.find_python(our_engine, images.python_image_of(os.environ))
+    assert python is not None
+    with contextlib.ExitStack() as cleanup:
+        root = Path(tempfile.mkdtemp(prefix="ng", dir="/var/tmp"))  # short: paths of sockets have 107 characters
+        cleanup.callback(shutil.rmtree, root)
+        with (root / "disk").open("wb") as disk:
+            disk.truncate(400 * 1024 * 1024)
+        (root / "data").mkdir()
+        subprocess.run(["mkfs.ext4", "-q", root / "disk"], check=True)
+        subprocess.run(["mount", "-o", "loop", root / "disk", root / "data"], check=True)
+        cleanup.callback(subprocess.run, ["umount", root / "data"], check=True)
+        command = ["dockerd", "--bridge=none", "--iptables=false", "--data-root", root / "data"]
+        command += ["--exec-root", root / "exec", "--pidfile", root / "pid", "--host", f"unix://{root}/docker.sock"]
+        log = cleanup.enter_context((root / "log").open("wb"))
+        daemon = subprocess.Popen(command, stdout=log, stderr=log)
+        cleanup.callback(daemon.wait, 60)
+        cleanup.callback(daemon.terminate)
+        wait_until((root / "docker.sock").exists, 30)
+        small = docker.APIClient(f"unix://{root}/docker.sock", version="1.41", timeout=120)
+        cleanup.callback(small.close)
+        wait_until(lambda: answers(small), 30)
+        for _ in small.load_image(engine.get_image(python[0])):
+            pass
+        small.tag(python[1], REPOSITORY, "python")
+        connected = DockerEngine.connect({"DOCKER_HOST": f"unix://{root}/docker.sock"})
+        cleanup.callback(connected.close)
+        yield connected
+
+
+def answers(client: docker.APIClient) -> bool:
+    try:
+        return bool(client.ping())
+    except (docker.errors.DockerException, OSError):
+        return False
+
+
+@pytest.mark.full
+def test_a_full_disk(small_engine: DockerEngine, tmp_path: Path) -> None:
+    fills = f"FROM {REPOSITORY}:python\nRUN dd if=/dev/zero of=/filling bs=1M count=500\n"
+    context = BuildContext(REPOSITORY, {"Dockerfile": ContextFile(fills.encode())})
+    tag = f"{REPOSITORY}:full"
+    with (
+        pytest.raises(ImageError, match=r"No space left on device(?s:.*)`gym images prune`"),
+        Builds(small_engine, tmp_path / "locks", tmp_path / "logs", build_network({}, {})) as builds,
+    ):
+        builds.run([Build(context, tag, {}, "")])
+    assert small_engine.find_image(tag) is None
+    assert small_engine.list_containers("") == []
+    assert small_engine.run_once(f"{REPOSITORY}:python", ["python3", "-c", "print(1)"], {}).strip() == "1"
 
 
 class TestBuildKit:

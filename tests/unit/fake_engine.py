@@ -137,6 +137,7 @@ class FakeEngine:
     fail_build: str = "\0"
     hang_build: str = "\0"
     fail_push: str = "\0"
+    build_error: str = ""
     image_labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
     repo_digests: dict[str, tuple[str, ...]] = field(default_factory=dict)
     layers_below: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -177,7 +178,7 @@ class FakeEngine:
         def finish() -> None:
             if tag.startswith(self.fail_build):
                 assert self.hang_build == "\0" or self.hanging.wait(10)
-                raise ImageError(f"building {tag} failed", log_tail="the end of the log")
+                raise ImageError(self.build_error or f"building {tag} failed", log_tail="the end of the log")
             self.images[tag] = f"sha256:{next(self._ids):012x}{0:052x}"
 
         hanging = self.hanging if tag.startswith(self.hang_build) else None

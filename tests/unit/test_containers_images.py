@@ -151,6 +151,13 @@ class TestFailures:
         )
         assert [log.closed.is_set() for log in logs_of(engine, "nemo-gym/slow")] == [True]
 
+    def test_a_full_disk_and_colours(self, engine: FakeEngine, files: ImageFiles) -> None:
+        engine.fail_build = "nemo-gym/base"
+        engine.build_error = "\x1b[91mwrite /x: no space left on device\x1b[0m"
+        with pytest.raises(ImageError, match="disk is full: `gym images prune`") as caught:
+            ensure_base(engine, files)
+        assert "\x1b" not in str(caught.value)
+
     def test_an_interrupt_ends_the_builds(
         self, engine: FakeEngine, files: ImageFiles, monkeypatch: pytest.MonkeyPatch
     ) -> None:
