@@ -117,7 +117,21 @@ class Builds:
                     self._check_given_up(build.tag)
                     self._logs.append(log)
                 self._follow(build, log)
+            self._check_history(build)
             logger.info("built %s in %.1f s", build.tag, time.monotonic() - started)
+
+    def _check_history(self, build: Build) -> None:
+        """Keep no image that tells this host's passwords to whoever gets it: one whose last stage declares them."""
+        if not self._network.secrets:
+            return
+        history = self._engine.read_history(build.tag)
+        if any(secret in history for secret in self._network.secrets):
+            self._engine.remove_image(build.tag)
+            declared = ", ".join(name for name in self._network.build_args if name.startswith("PIP_"))
+            raise ImageError(
+                f"The image {build.tag} would carry a password of this host's network settings in its history, and was "
+                f"removed. Its Dockerfile must declare {declared or 'them'} in stages before the last one only."
+            )
 
     def _follow(self, build: Build, log: LogStream) -> None:
         """Read a build's log to its end, into its file. Raises what the build failed with, naming the file."""

@@ -32,6 +32,10 @@ class DockerImages:
             return None
 
     @translated
+    def read_history(self, reference: str) -> str:
+        return "\n".join(layer.get("CreatedBy") or "" for layer in self._client.history(reference))
+
+    @translated
     def list_images(self, label: str) -> list[ImageState]:
         found = []
         for listed in self._client.images(filters={"label": label, "dangling": False}):

@@ -213,14 +213,20 @@ class ContainerEngine(Protocol):
     ) -> LogStream:
         """Build from a tar. ``ImageError`` with the end of the log when it fails."""
 
-    def pull_image(self, reference: str) -> PullStream:
-        """Pull with the user's registry credentials. ``ImageError`` with the end of the log when it fails."""
+    def pull_image(self, reference: str, *, silence_s: float) -> PullStream:
+        """Pull with the user's registry credentials. ``ImageError`` with the end of the log when it fails.
+
+        An engine that says nothing at all for ``silence_s`` seconds has failed.
+        """
 
     def read_remote_image(self, reference: str) -> RemoteImage:
         """What the image's registry says, asked by the engine with the user's credentials; ``EngineError``."""
 
     def find_image(self, reference: str) -> ImageState | None:
         """What is known of a local image, None when there is none."""
+
+    def read_history(self, reference: str) -> str:
+        """The instructions that an image was made with, build arguments among them, as anybody who has it sees them."""
 
     def list_images(self, label: str) -> list[ImageState]:
         """Every tagged image that carries ``label`` (a key, or ``key=value``)."""

@@ -146,6 +146,17 @@ class TestContent:
         assert stages, "the build cache of others is kept"
         assert secret not in json.dumps([engine.history(stage["Id"]) for stage in stages])
 
+    def test_an_image_that_would_tell_credentials_is_not_kept(
+        self, our_engine: DockerEngine, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        network = build_network({}, {"index-url": f"https://me:{uuid.uuid4()}@index.invalid/simple"})
+        monkeypatch.setattr(images, "find_build_network", lambda environ: network)
+        (folder / "Dockerfile").write_text("ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nARG PIP_INDEX_URL\nRUN true\n")
+        before = tags(docker.APIClient())
+        with pytest.raises(ImageError, match="in stages before the last one only"):
+            build(our_engine, folder)
+        assert tags(docker.APIClient()) == before
+
 
 class TestFailures:
     def test_a_syntax_error(self, our_engine: DockerEngine, folder: Path) -> None:

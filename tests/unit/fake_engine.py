@@ -138,6 +138,7 @@ class FakeEngine:
     hang_build: str = "\0"
     fail_push: str = "\0"
     build_error: str = ""
+    history: str = ""
     image_labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
     repo_digests: dict[str, tuple[str, ...]] = field(default_factory=dict)
     layers_below: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -186,7 +187,7 @@ class FakeEngine:
         self.logs[tag] = log
         return log
 
-    def pull_image(self, reference: str) -> FakePull:
+    def pull_image(self, reference: str, *, silence_s: float) -> FakePull:
         self._called("pull_image")
 
         def finish() -> None:
@@ -237,6 +238,10 @@ class FakeEngine:
         return ImageState(
             image_id, tags, digests, labels, "2026-11-29T17:00:00.5Z", 1000 * len(layers), layers, platform
         )
+
+    def read_history(self, reference: str) -> str:
+        self._called("read_history")
+        return self.history
 
     def list_images(self, label: str) -> list[ImageState]:
         self._called("list_images")

@@ -249,6 +249,17 @@ class TestNetwork:
         (log,) = files.log_folder.iterdir()
         assert log.read_text() == "**** 1\n\n"
 
+    def test_an_image_that_would_tell_them_is_not_kept(
+        self, engine: FakeEngine, files: ImageFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        network = BuildNetwork({"PIP_INDEX_URL": "https://me:hidden-password@x.example"}, ("hidden-password",))
+        monkeypatch.setattr(images, "find_build_network", lambda environ: network)
+        engine.history = "|1 PIP_INDEX_URL=https://me:hidden-password@x.example /bin/sh -c true"
+        with pytest.raises(ImageError, match="must declare PIP_INDEX_URL in stages before the last one") as caught:
+            ensure_base(engine, files)
+        assert "hidden-password" not in str(caught.value)
+        assert set(engine.images) == {PYTHON_IMAGE}
+
     def test_it_is_not_looked_for_when_nothing_is_built(
         self, engine: FakeEngine, files: ImageFiles, monkeypatch: pytest.MonkeyPatch
     ) -> None:
