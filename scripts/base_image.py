@@ -34,6 +34,7 @@ PUBLIC_IMAGE = f"python:3.13-slim-{SUITE}"
 OWN_IMAGE = f"nemo-gym/{PUBLIC_IMAGE}"
 PACKAGES = ("ca-certificates", "python3", "python3-venv")
 CONTENT_LABEL = "nemo-gym.content"
+PULL_SILENCE_S = 60
 REGISTRY_DEADLINE_S = 20
 """A registry that says nothing for this long is taken for missing. A pull that has begun may take longer."""
 
@@ -134,13 +135,13 @@ def failure_of_pull(engine: DockerEngine, reference: str) -> str | None:
 
     def pull() -> None:
         try:
-            for step in engine.pull_image(reference):
+            for step in engine.pull_image(reference, silence_s=PULL_SILENCE_S):
                 events.put(step)
             events.put(None)
         except NemoGymError as error:
             events.put(error)
 
-    # The engine waits for a registry for minutes, and no setting of this call shortens that.
+    # The first word has a deadline of its own, shorter than that of a silence later on.
     threading.Thread(target=pull, daemon=True).start()
     deadline_s: float | None = REGISTRY_DEADLINE_S
     while True:

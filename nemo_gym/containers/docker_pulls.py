@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import docker
 import docker.errors
@@ -38,12 +39,10 @@ class DockerPulls:
         return str(self._client.info().get("DockerRootDir") or "")
 
     @translated
-    def pull_image(self, reference: str) -> PullLog:
-        return PullLog(
-            self._endpoint_client(),
-            f"pulling {reference}",
-            lambda client: client.pull(reference, stream=True, decode=True),
-        )
+    def pull_image(self, reference: str, *, silence_s: float) -> PullLog:
+        client = self._endpoint_client()
+        _limit_silence(client, silence_s)
+        return PullLog(client, f"pulling {reference}", lambda own: own.pull(reference, stream=True, decode=True))
 
     def read_remote_image(self, reference: str) -> RemoteImage:
         try:
@@ -59,3 +58,16 @@ class DockerPulls:
             raise EngineError(str(error)) from error
         named = [f"{entry.get('os')}/{entry.get('architecture')}" for entry in found.get("Platforms") or []]
         return RemoteImage(digest=str(found["Descriptor"]["digest"]), platforms=tuple(dict.fromkeys(named)))
+
+
+def _limit_silence(client: docker.APIClient, silence_s: float) -> None:
+    """Let no answer of the engine keep a reader waiting for longer, its first word included.
+
+    The SDK sets no such limit for pulls, and a reader that waits for the first word cannot be woken otherwise.
+    """
+    send = client.send
+
+    def limited(request: requests.PreparedRequest, **arguments: Any) -> requests.Response:
+        return send(request, **{**arguments, "timeout": silence_s})
+
+    client.send = limited

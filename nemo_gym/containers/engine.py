@@ -213,8 +213,11 @@ class ContainerEngine(Protocol):
     ) -> LogStream:
         """Build from a tar. ``ImageError`` with the end of the log when it fails."""
 
-    def pull_image(self, reference: str) -> PullStream:
-        """Pull with the user's registry credentials. ``ImageError`` with the end of the log when it fails."""
+    def pull_image(self, reference: str, *, silence_s: float) -> PullStream:
+        """Pull with the user's registry credentials. ``ImageError`` with the end of the log when it fails.
+
+        An engine that says nothing at all for ``silence_s`` seconds has failed.
+        """
 
     def read_remote_image(self, reference: str) -> RemoteImage:
         """What the image's registry says, asked by the engine with the user's credentials; ``EngineError``."""

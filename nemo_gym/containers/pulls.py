@@ -201,7 +201,8 @@ class _Pulls:
     def _attempt(self, reference: ImageReference) -> None:
         transfer = self._transfers[reference]
         transfer.begin(time.monotonic())
-        stream = self._engine.pull_image(str(reference))
+        # a little later than a stall is seen: whoever closes the stream first names the reason
+        stream = self._engine.pull_image(str(reference), silence_s=self._stall_timeout_s + 1.0)
         with contextlib.closing(stream):
             with self._lock:
                 if self._given_up.is_set():

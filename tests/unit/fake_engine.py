@@ -187,7 +187,7 @@ class FakeEngine:
         self.logs[tag] = log
         return log
 
-    def pull_image(self, reference: str) -> FakePull:
+    def pull_image(self, reference: str, *, silence_s: float) -> FakePull:
         self._called("pull_image")
 
         def finish() -> None:

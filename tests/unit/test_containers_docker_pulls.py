@@ -22,7 +22,7 @@ def pull(routes: dict[str, Route], reference: str = "host:1/a:1") -> list[PullSt
     with fake_daemon(routes) as daemon:
         engine = DockerEngine.connect({"DOCKER_HOST": daemon.url})
         try:
-            return list(engine.pull_image(reference))
+            return list(engine.pull_image(reference, silence_s=0.5))
         finally:
             engine.close()
 
@@ -54,6 +54,20 @@ def test_steps() -> None:
 def test_failures() -> None:
     with pytest.raises(ImageError, match="pulling host:1/a:1 failed: toomanyrequests: x"):
         pull({"POST /images/create": lambda request: request.send_json({"message": "toomanyrequests: x"}, status=500)})
+
+
+def test_silence_ends_it() -> None:
+    def say_nothing(request: Request) -> None:
+        request.wait_until_the_client_is_gone()
+
+    def say_one_thing(request: Request) -> None:
+        request.begin_chunks()
+        request.send_message(status="Pulling from a", id="1")
+        request.wait_until_the_client_is_gone()
+
+    for silent in (say_nothing, say_one_thing):
+        with pytest.raises(ImageError, match=r"the engine broke off \(.*[Tt]imed out"):
+            pull({"POST /images/create": silent})
 
 
 class TestRemote:
