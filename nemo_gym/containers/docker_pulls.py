@@ -70,4 +70,4 @@ def _limit_silence(client: docker.APIClient, silence_s: float) -> None:
     def limited(request: requests.PreparedRequest, **arguments: Any) -> requests.Response:
         return send(request, **{**arguments, "timeout": silence_s})
 
-    client.send = limited
+    client.send = limited  # type: ignore[method-assign]
