@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -45,7 +47,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageRegistry
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageRegistry]:
     """One that wants a password."""
     with ImageRegistry(tmp_path_factory.mktemp("closed"), with_password=True) as running:
-        running.push("team/secret", "1", layer_of({"content": b"secret"}))
+        running.push("pulls/secret", "1", layer_of({"content": b"secret"}))
         yield running
 
 
@@ -60,20 +62,20 @@ def no_image_is_left(engine: docker.APIClient, tmp_path: Path, monkeypatch: pyte
     """Whatever a test pulls from the loopback goes with it. Docker's own config is the test's."""
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     yield
-    for reference in pulled(engine):
-        engine.remove_image(reference, force=True)
+    remove_pulled(engine)
     assert pulled(engine) == []
 
 
+def remove_pulled(engine: docker.APIClient) -> None:
+    for name in pulled(engine):
+        with contextlib.suppress(docker.errors.NotFound):  # a digest goes with its last tag
+            engine.remove_image(name, force=True)
+
+
 def pulled(engine: docker.APIClient) -> list[str]:
-    """Each tag, and each digest without one, that came from a registry on the loopback."""
-    names = [
-        name
-        for image in engine.images()
-        for name in (image["RepoTags"] or image["RepoDigests"] or [])
-        if name.startswith("127.0.0.1:")
-    ]
-    return [name for name in names if not name.startswith("<none>")]
+    """Each tag and each digest of this module that came from a registry on the loopback."""
+    names = [name for image in engine.images() for name in [*(image["RepoTags"] or []), *(image["RepoDigests"] or [])]]
+    return [name for name in names if re.match(r"127\.0\.0\.1:\d+/pulls/", name)]
 
 
 def random_layer(size: int) -> bytes:
@@ -92,34 +94,34 @@ def refused(engine: DockerEngine, wanted: ImageReference, **arguments: float) ->
 
 class TestWhatArrives:
     def test_by_tag_and_by_digest(self, our_engine: DockerEngine, registry: ImageRegistry) -> None:
-        digest = registry.push("team/plain", "1", random_layer(100))
-        by_tag = reference(registry.address, "team/plain:1")
-        by_digest = reference(registry.address, f"team/plain@{digest}")
+        digest = registry.push("pulls/plain", "1", random_layer(100))
+        by_tag = reference(registry.address, "pulls/plain:1")
+        by_digest = reference(registry.address, f"pulls/plain@{digest}")
         pull_images(our_engine, [by_tag, by_digest])
         found = our_engine.find_image(str(by_tag))
         assert found is not None
-        assert found.repo_digests == (f"{registry.address}/team/plain@{digest}",)
+        assert found.repo_digests == (f"{registry.address}/pulls/plain@{digest}",)
         assert found.platform == "linux/amd64"
         assert our_engine.find_image_id(str(by_digest)) == found.id
 
     def test_a_tag_that_was_pushed_again(self, our_engine: DockerEngine, registry: ImageRegistry) -> None:
-        first = registry.push("team/moving", "1", random_layer(100))
-        tag = reference(registry.address, "team/moving:1")
+        first = registry.push("pulls/moving", "1", random_layer(100))
+        tag = reference(registry.address, "pulls/moving:1")
         pull_images(our_engine, [tag])
         before = our_engine.find_image_id(str(tag))
-        registry.push("team/moving", "1", random_layer(100))
+        registry.push("pulls/moving", "1", random_layer(100))
         assert plan(our_engine, tag, "missing") == []  # what is there is kept, unless asked for
         assert our_engine.find_image_id(str(tag)) == before
         assert plan(our_engine, tag, "always") == [tag]
         pull_images(our_engine, [tag])
         assert our_engine.find_image_id(str(tag)) not in (before, None)
-        pinned = reference(registry.address, f"team/moving@{first}")
+        pinned = reference(registry.address, f"pulls/moving@{first}")
         pull_images(our_engine, [pinned])
         assert our_engine.find_image_id(str(pinned)) == before
 
     def test_a_tag_and_a_digest_that_do_not_exist(self, our_engine: DockerEngine, registry: ImageRegistry) -> None:
-        registry.push("team/plain", "1", random_layer(100))
-        for name in ("team/plain:none", f"team/plain@{NOT_THERE}"):
+        registry.push("pulls/plain", "1", random_layer(100))
+        for name in ("pulls/plain:none", f"pulls/plain@{NOT_THERE}"):
             wanted = reference(registry.address, name)
             message = refused(our_engine, wanted)
             assert f"manifest for {wanted} not found" in message
@@ -134,23 +136,23 @@ def plan(engine: DockerEngine, wanted: ImageReference, policy: PullPolicy) -> li
 
 class TestBeforeAnyWork:
     def test_another_architecture(self, our_engine: DockerEngine, registry: ImageRegistry) -> None:
-        registry.push("team/arm", "alone", random_layer(100), architecture="arm64")
-        registry.push("team/arm", "listed", random_layer(100), architecture="arm64", wrap=True)
+        registry.push("pulls/arm", "alone", random_layer(100), architecture="arm64")
+        registry.push("pulls/arm", "listed", random_layer(100), architecture="arm64", wrap=True)
         for tag in ("alone", "listed"):
             with pytest.raises(ConfigError, match="is made for linux/arm64, and the engine runs linux/amd64"):
-                plan(our_engine, reference(registry.address, f"team/arm:{tag}"), "missing")
+                plan(our_engine, reference(registry.address, f"pulls/arm:{tag}"), "missing")
         # one that is already there is found out as well
-        alone = reference(registry.address, "team/arm:alone")
+        alone = reference(registry.address, "pulls/arm:alone")
         pull_images(our_engine, [alone])
         with pytest.raises(ConfigError, match="is made for linux/arm64, and the engine runs linux/amd64"):
             plan(our_engine, alone, "missing")
         assert "not made for the engine's platform" in refused(
-            our_engine, reference(registry.address, "team/arm:listed")
+            our_engine, reference(registry.address, "pulls/arm:listed")
         )
 
     def test_policies(self, our_engine: DockerEngine, registry: ImageRegistry) -> None:
-        registry.push("team/policy", "1", random_layer(100))
-        wanted = reference(registry.address, "team/policy:1")
+        registry.push("pulls/policy", "1", random_layer(100))
+        wanted = reference(registry.address, "pulls/policy:1")
         with pytest.raises(ConfigError, match="is not on the engine, and its pull_policy is never"):
             plan(our_engine, wanted, "never")
         assert plan(our_engine, wanted, "missing") == [wanted]
@@ -168,7 +170,7 @@ class TestPassword:
         (folder / "config.json").write_text(json.dumps({"auths": {address: {"auth": auth}}}))
 
     def test_none_and_a_wrong_one(self, our_engine: DockerEngine, closed: ImageRegistry, tmp_path: Path) -> None:
-        wanted = reference(closed.address, "team/secret:1")
+        wanted = reference(closed.address, "pulls/secret:1")
         advice = f"`docker login {closed.address}`"
         assert advice in refused(our_engine, wanted)
         self.log_in(tmp_path, closed.address, "wrong")
@@ -183,7 +185,7 @@ class TestPassword:
 
     def test_the_right_one(self, our_engine: DockerEngine, closed: ImageRegistry, tmp_path: Path) -> None:
         self.log_in(tmp_path, closed.address, PASSWORD)
-        wanted = reference(closed.address, "team/secret:1")
+        wanted = reference(closed.address, "pulls/secret:1")
         assert plan(our_engine, wanted, "missing") == [wanted]
         pull_images(our_engine, [wanted])
         assert our_engine.find_image_id(str(wanted))
@@ -193,19 +195,19 @@ class TestTrouble:
     def test_429_is_waited_out(
         self, our_engine: DockerEngine, registry: ImageRegistry, proxy: FaultyProxy, caplog: pytest.LogCaptureFixture
     ) -> None:
-        registry.push("team/busy", "1", random_layer(100))
+        registry.push("pulls/busy", "1", random_layer(100))
         # the engine asks twice (HEAD, GET), and the third is the question when to come again
         proxy.faults = [Fault("/manifests/", status=429, headers={"Retry-After": "2"}, body=REFUSED, times=3)]
         began = time.monotonic()
         with caplog.at_level(logging.INFO):
-            pull_images(our_engine, [reference(proxy.address, "team/busy:1")])
+            pull_images(our_engine, [reference(proxy.address, "pulls/busy:1")])
         assert 2.0 <= time.monotonic() - began < 10
         assert "toomanyrequests: slow down; trying again in 2.0 s" in caplog.text
 
     def test_503_is_tried_again(self, our_engine: DockerEngine, registry: ImageRegistry, proxy: FaultyProxy) -> None:
-        registry.push("team/ill", "1", random_layer(100))
+        registry.push("pulls/ill", "1", random_layer(100))
         proxy.faults = [Fault("/manifests/", status=503, times=2)]
-        wanted = reference(proxy.address, "team/ill:1")
+        wanted = reference(proxy.address, "pulls/ill:1")
         assert plan(our_engine, wanted, "missing") == [wanted]  # it may pass
         proxy.faults = [Fault("/manifests/", status=503, times=2)]
         pull_images(our_engine, [wanted])
@@ -213,9 +215,9 @@ class TestTrouble:
     def test_a_layer_that_breaks_off(
         self, our_engine: DockerEngine, registry: ImageRegistry, proxy: FaultyProxy
     ) -> None:
-        registry.push("team/broken", "1", random_layer(2_000_000))
+        registry.push("pulls/broken", "1", random_layer(2_000_000))
         proxy.faults = [Fault("/blobs/", cut_after=500_000, times=2)]
-        wanted = reference(proxy.address, "team/broken:1")
+        wanted = reference(proxy.address, "pulls/broken:1")
         pull_images(our_engine, [wanted])
         assert our_engine.find_image_id(str(wanted))
 
@@ -228,10 +230,10 @@ class TestTrouble:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr("nemo_gym.containers.pulls.REPORT_INTERVAL_S", 0.5)
-        registry.push("team/slow", "1", random_layer(2_000_000))
+        registry.push("pulls/slow", "1", random_layer(2_000_000))
         proxy.faults = [Fault("/blobs/", bytes_per_s=800_000)]
         with caplog.at_level(logging.INFO):
-            pull_images(our_engine, [reference(proxy.address, "team/slow:1")], stall_timeout_s=1.0)
+            pull_images(our_engine, [reference(proxy.address, "pulls/slow:1")], stall_timeout_s=1.0)
         shares = [int(line.split(" %")[0].split()[-1]) for line in caplog.messages if " % (" in line]
         assert len(shares) >= 3
         assert shares == sorted(shares)
@@ -239,9 +241,9 @@ class TestTrouble:
 
     @pytest.mark.parametrize("path", ["/blobs/", "/manifests/"])
     def test_a_stall(self, our_engine: DockerEngine, registry: ImageRegistry, proxy: FaultyProxy, path: str) -> None:
-        registry.push("team/stalled", "1", random_layer(2_000_000))
+        registry.push("pulls/stalled", "1", random_layer(2_000_000))
         proxy.faults = [Fault(path, stall_after=400 if path == "/manifests/" else 1_000_000)]
-        wanted = reference(proxy.address, "team/stalled:1")
+        wanted = reference(proxy.address, "pulls/stalled:1")
         began = time.monotonic()
         message = refused(our_engine, wanted, stall_timeout_s=1.5)
         assert "stalled at" in message
@@ -264,10 +266,10 @@ def wait_until_nobody_asks(proxy: FaultyProxy) -> None:
 def test_ctrl_c_leaves_nothing(
     engine: docker.APIClient, registry: ImageRegistry, proxy: FaultyProxy, path: str
 ) -> None:
-    registry.push("team/interrupted", "1", random_layer(2_000_000))
+    registry.push("pulls/interrupted", "1", random_layer(2_000_000))
     slow, silent = Fault("/blobs/", bytes_per_s=50_000), Fault("/manifests/", stall_after=400)
     proxy.faults = [slow if path == "/blobs/" else silent]
-    wanted = f"{proxy.address}/team/interrupted:1"
+    wanted = f"{proxy.address}/pulls/interrupted:1"
     program = textwrap.dedent(
         f"""
         import os
@@ -300,12 +302,12 @@ def test_a_session_from_a_registry(
     with ScriptedEndpoint(always_right(planned)) as endpoint:
         with serve_benchmark("truthfulqa_mc1", overrides=endpoint.overrides()) as registry_server:
             served = containers_of(engine, session_of(registry_server.port))["truthfulqa_mc1_resources_server"]
-        repository = f"{registry.address}/team/mcqa"
+        repository = f"{registry.address}/pulls/mcqa"
         engine.tag(served["Image"], repository, "1")
         for message in engine.push(repository, "1", stream=True, decode=True):
             assert "error" not in message, message
         (digest,) = (name for name in engine.inspect_image(f"{repository}:1")["RepoDigests"] if repository in name)
-        engine.remove_image(f"{repository}:1")
+        remove_pulled(engine)
         assert pulled(engine) == []
         image = {"reference": digest, "pull_policy": "missing"}
         overrides = endpoint.overrides(
