@@ -27,13 +27,14 @@ from nemo_gym.containers.pulls import pull_images
 from nemo_gym.deployment.image_settings import find_wanted_image
 from nemo_gym.deployment.server_images import find_image_folder
 from nemo_gym.deployment.topology import REGISTRY
-from nemo_gym.errors import ConfigError, EngineError, EngineNotFoundError
+from nemo_gym.errors import ConfigError, EngineError, EngineNotFoundError, ImageError
 
 logger = logging.getLogger(__name__)
 
 BASE = "base"
 _OWN_NAMES = "nemo-gym/"
 _PARALLEL_PUSHES = 3
+_PUSHED = re.compile(r"digest: (sha256:[0-9a-f]{64})")
 _PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*")
 
 
@@ -143,7 +144,7 @@ def superseded(engine: ContainerEngine, wanted: Sequence[ImageEntry]) -> list[Im
         )
         for state in sorted(ours, key=lambda state: state.created, reverse=True)
         if state.id not in keep and any(reference.startswith(_OWN_NAMES) for reference in state.references)
-        for reference in state.references
+        for reference in (*state.references, *state.repo_digests)  # as long as one is there the image stays
     ]
 
 
@@ -193,13 +194,14 @@ def _push_one(engine: ContainerEngine, entry: ImageEntry, prefix: str) -> str:
     target = f"{prefix}/{entry.reference}"
     engine.tag_image(entry.state.id, target)
     logger.info("pushing %s", target)
+    digest: re.Match[str] | None = None
     with closing(engine.push_image(target)) as log:
         for text in log:
             logger.debug("%s: %s", entry.name, text.rstrip())
-    pushed = engine.find_image(target)
-    repository = target.rpartition(":")[0]
-    digests = [] if pushed is None else [d for d in pushed.repo_digests if d.partition("@")[0] == repository]
-    return digests[0] if digests else target
+            digest = _PUSHED.search(text) or digest
+    if digest is None:
+        raise ImageError(f"{target} was pushed, and the registry did not say under which digest.")
+    return f"{target.rpartition(':')[0]}@{digest[1]}"
 
 
 def _is_image_folder(path: Path) -> bool:

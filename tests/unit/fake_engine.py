@@ -138,6 +138,7 @@ class FakeEngine:
     hang_build: str = "\0"
     fail_push: str = "\0"
     build_error: str = ""
+    push_lines: int = 2
     history: str = ""
     image_labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
     repo_digests: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -266,7 +267,7 @@ class FakeEngine:
                 raise ImageError(f"pushing {reference} failed: denied")
             self.repo_digests[self.images[reference]] = (f"{repository}@sha256:{'d1' * 32}",)
 
-        return FakeLog(["Pushing\n"], finish)
+        return FakeLog(["Pushing\n", f"tag: digest: sha256:{'d1' * 32} size: 1\n"][: self.push_lines], finish)
 
     def run_once(self, image: str, command: Sequence[str], labels: Mapping[str, str]) -> str:
         self._called("run_once")

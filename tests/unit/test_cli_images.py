@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from nemo_gym.cli import eval_run
 from nemo_gym.cli.main import main
+from nemo_gym.config.config_types import BaseServerConfig
 from nemo_gym.containers import images
 from nemo_gym.containers.build_network import BuildNetwork
 from nemo_gym.containers.docker_engine import DockerEngine
@@ -17,6 +19,7 @@ from nemo_gym.containers.image_lock import parse_lock
 from nemo_gym.containers.images import PYTHON_IMAGE
 from nemo_gym.deployment import image_commands
 from nemo_gym.deployment.locked_images import ensure_locked_images
+from nemo_gym.deployment.running import RunningSession
 from nemo_gym.deployment.topology import Topology, build_topology
 from nemo_gym.errors import ConfigError, EngineError
 from tests.unit.fake_engine import FakeEngine
@@ -110,6 +113,8 @@ class TestPush:
         assert engine.builds == []
         engine.fail_push = "r.example/"
         assert "denied" in refused(capsys, "push", "r.example")
+        engine.fail_push, engine.push_lines = "\0", 1
+        assert "did not say under which digest" in refused(capsys, "push", "r.example")
 
 
 class TestPrune:
@@ -122,7 +127,8 @@ class TestPrune:
         app(tmp_path).write_text("2")
         as_json(capsys, "build")
         before = set(engine.images)
-        old = {first, f"r.example/{first}"}
+        pushed = f"r.example/nemo-gym/resources-servers/mine@sha256:{'d1' * 32}"
+        old = {first, f"r.example/{first}", pushed}
         shown = as_json(capsys, "prune", "--dry-run")
         assert set(shown["removed"]) == old
         assert set(engine.images) == before
@@ -169,3 +175,25 @@ class TestLock:
             ensure_locked_images(engine, topology, [], lock)
         assert len(engine.builds) == builds
         assert set(ensure_locked_images(engine, topology, [], None)) == {"registry", "a"}
+
+    def test_recorded_beside_the_results_of_a_run(
+        self, engine: FakeEngine, capsys: pytest.CaptureFixture[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        built = as_json(capsys, "build")
+        session = RunningSession(
+            session_id="s1",
+            registry_server=BaseServerConfig(host="127.0.0.1", port=1),
+            servers=(),
+            timeline=(),
+            images={entry["name"]: entry["reference"] for entry in built if entry["name"] != "base"},
+        )
+        path = tmp_path / "x_images.lock.json"
+        with eval_run._images_recorded(session, path):
+            pass
+        assert {image.name for image in parse_lock(path.read_text(), "").images} == {*OURS, "python"}
+        path.unlink()
+        engine.images.clear()
+        with eval_run._images_recorded(session, path):
+            pass
+        assert "is not recorded" in caplog.text
+        assert not path.exists()
