@@ -8,11 +8,11 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from nemo_gym.containers import background
 from nemo_gym.containers.engine import ContainerEngine, EngineState, ImageState, RemoteImage
 from nemo_gym.containers.pull_failures import advice_for, find_cause
 from nemo_gym.containers.references import ImageReference
@@ -28,8 +28,6 @@ LEAST_VERSION = "20.10"
 # what an image is taken to need while its size is not known: a margin, and no measurement
 PULL_BYTES = 500_000_000
 BUILD_BYTES = 100_000_000
-
-_PARALLEL_QUESTIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +117,9 @@ def _registry_problems(engine: ContainerEngine, images: Sequence[WantedImage], s
         except EngineError as error:
             return error
 
-    with ThreadPoolExecutor(_PARALLEL_QUESTIONS, thread_name_prefix="nemo-gym-preflight") as pool:
-        answers = list(pool.map(ask, images))
+    # a registry may take a minute to say nothing; a Ctrl-C does not wait for it
+    asked = [background.start("nemo-gym-preflight", ask, image)[0] for image in images]
+    answers = [future.result() for future in asked]
     problems = []
     for image, answer in zip(images, answers, strict=True):
         if isinstance(answer, RemoteImage):

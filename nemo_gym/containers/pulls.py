@@ -24,6 +24,7 @@ from tenacity import (
     wait_exponential_jitter,
 )
 
+from nemo_gym.containers import background
 from nemo_gym.containers.engine import ContainerEngine, PullStep, PullStream
 from nemo_gym.containers.pull_failures import PullCause, advice_for, find_cause, find_retry_after
 from nemo_gym.containers.references import ImageReference
@@ -149,20 +150,9 @@ class _Pulls:
                 self._report()
 
     def _start(self, reference: ImageReference) -> Future[None]:
-        future: Future[None] = Future()
         self._transfers[reference] = Transfer(reference, time.monotonic())
-
-        def run() -> None:
-            try:
-                self._pull(reference)
-            except BaseException as error:  # handed over to the waiting thread
-                future.set_exception(error)
-            else:
-                future.set_result(None)
-
-        thread = threading.Thread(target=run, name=f"nemo-gym-pull-{reference.path}", daemon=True)
+        future, thread = background.start(f"nemo-gym-pull-{reference.path}", self._pull, reference)
         self._threads.append(thread)
-        thread.start()
         return future
 
     def _end_stalled(self, now: float) -> None:
