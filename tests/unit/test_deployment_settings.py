@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nemo_gym.containers.engine import Endpoint
+from nemo_gym.containers.image_lock import ImageLock
 from nemo_gym.containers.readiness import Deadlines
 from nemo_gym.deployment.settings import ServingSettings, parse_serving_settings
 from nemo_gym.errors import ConfigError
@@ -158,3 +159,15 @@ class TestLogs:
     def test_where(self, config: dict[str, Any], folder: str, keeps: bool) -> None:
         found = parse(config)
         assert (found.log_folder, found.keep_logs) == (Path(folder), keeps)
+
+
+class TestImageLock:
+    def test_read(self, tmp_path: Path) -> None:
+        assert parse().image_lock is None
+        path = tmp_path / "images.lock.json"
+        path.write_text(ImageLock(()).to_json())
+        assert parse({"image_lock": str(path)}).image_lock == ImageLock((), str(path))
+
+    def test_refused(self, tmp_path: Path) -> None:
+        assert refusal({"image_lock": 5}) == "image_lock must be the path of a lock file, and is 5."
+        assert f"The lock file {tmp_path}/gone cannot be read" in refusal({"image_lock": f"{tmp_path}/gone"})
