@@ -262,9 +262,13 @@ def wait_until_nobody_asks(proxy: FaultyProxy) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("path", ["/blobs/", "/manifests/"])
-def test_ctrl_c_leaves_nothing(
-    engine: docker.APIClient, registry: ImageRegistry, proxy: FaultyProxy, path: str
+@pytest.mark.parametrize(
+    ("path", "end"),
+    [("/blobs/", signal.SIGINT), ("/manifests/", signal.SIGINT), ("/blobs/", signal.SIGKILL)],
+    ids=["Ctrl-C", "Ctrl-C before the first byte", "SIGKILL"],
+)
+def test_an_end_in_the_middle_leaves_nothing(
+    engine: docker.APIClient, registry: ImageRegistry, proxy: FaultyProxy, path: str, end: signal.Signals
 ) -> None:
     registry.push("pulls/interrupted", "1", random_layer(2_000_000))
     slow, silent = Fault("/blobs/", bytes_per_s=50_000), Fault("/manifests/", stall_after=400)
@@ -280,16 +284,19 @@ def test_ctrl_c_leaves_nothing(
         """
     )
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 10
-        while not any(path in line for line in proxy.seen):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        time.sleep(0.2)
-        began = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=15)
-        assert errors.endswith("KeyboardInterrupt\n")
-        assert time.monotonic() - began < 6
+        try:
+            deadline = time.monotonic() + 10
+            while not any(path in line for line in proxy.seen):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            time.sleep(0.2)
+            began = time.monotonic()
+            process.send_signal(end)
+            _, errors = process.communicate(timeout=15)
+        finally:
+            process.kill()
+    assert time.monotonic() - began < 6
+    assert errors.endswith("KeyboardInterrupt\n" if end is signal.SIGINT else "")
     if path == "/blobs/":  # engine 20.10 keeps a connection on which nothing moves, of a pull that it has given up
         wait_until_nobody_asks(proxy)
     assert pulled(engine) == []
