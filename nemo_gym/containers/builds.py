@@ -34,6 +34,8 @@ LABEL_BUILD_STAGE = "nemo-gym.stage"
 STAGES_KEPT_HOURS = 7 * 24
 """Build stages are the build cache of the classic builder; older ones go after the next build."""
 
+BUILD_TIMEOUT_S = 3600.0
+
 _PARALLEL_BUILDS = 3
 _LOCK_WAIT_S = 0.5
 _LOCK_PATIENCE = 4
@@ -64,8 +66,16 @@ class Build:
 class Builds:
     """Builds under way. Leaving by an exception ends them: each is broken off on the engine as well."""
 
-    def __init__(self, engine: ContainerEngine, lock_folder: Path, log_folder: Path, network: BuildNetwork) -> None:
+    def __init__(
+        self,
+        engine: ContainerEngine,
+        lock_folder: Path,
+        log_folder: Path,
+        network: BuildNetwork,
+        timeout_s: float = BUILD_TIMEOUT_S,
+    ) -> None:
         self._engine = engine
+        self._timeout_s = timeout_s
         self._lock_folder = lock_folder
         self._log_folder = log_folder
         self._network = network
@@ -116,9 +126,35 @@ class Builds:
                 with self._lock:
                     self._check_given_up(build.tag)
                     self._logs.append(log)
-                self._follow(build, log)
+                with self._deadline(build, log):
+                    self._follow(build, log)
             self._check_history(build)
             logger.info("built %s in %.1f s", build.tag, time.monotonic() - started)
+
+    @contextlib.contextmanager
+    def _deadline(self, build: Build, log: LogStream) -> Iterator[None]:
+        """Break a build off on the engine once its time is up."""
+        is_late = threading.Event()
+
+        def expire() -> None:
+            is_late.set()
+            log.close()
+
+        timer = threading.Timer(self._timeout_s, expire)
+        timer.start()
+        try:
+            yield
+        except ImageError as error:
+            if not is_late.is_set():
+                raise
+            raise ImageError(
+                f"building {build.tag} took longer than {self._timeout_s:g} s. Mend what its log hangs on, or allow "
+                f"more with image_build_timeout_seconds.\n{error}",
+                log_tail=error.log_tail,
+            ) from error
+        finally:
+            timer.cancel()
+            timer.join()
 
     def _check_history(self, build: Build) -> None:
         """Keep no image that tells this host's passwords to whoever gets it: one whose last stage declares them."""

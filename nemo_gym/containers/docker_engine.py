@@ -6,6 +6,7 @@ With its parts ``docker_images``, ``docker_streams`` and ``docker_errors`` the o
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 from collections.abc import Mapping
 from typing import Any, BinaryIO
@@ -32,7 +33,7 @@ from nemo_gym.errors import (
     EngineUnavailableError,
 )
 
-CALL_TIMEOUT_S = 120
+CALL_TIMEOUT_S = 60
 """One engine call may take this long: removing a container whose disk is slow, say. Builds and pulls have none."""
 
 LOG_TAIL_LINES = 60
@@ -41,22 +42,26 @@ LOG_TAIL_LINES = 60
 class DockerEngine(DockerImages, DockerPulls):
     """A connection to a Docker engine. One may be shared by several threads."""
 
-    def __init__(self, endpoint: Endpoint, tls: Any, client: docker.APIClient) -> None:
+    def __init__(
+        self, endpoint: Endpoint, tls: Any, client: docker.APIClient, call_timeout_s: float = CALL_TIMEOUT_S
+    ) -> None:
         self.endpoint = endpoint
         self._tls = tls
         self._client = client
+        self._call_timeout_s = call_timeout_s
 
     @classmethod
-    def connect(cls, environ: Mapping[str, str]) -> DockerEngine:
+    def connect(cls, environ: Mapping[str, str], call_timeout_s: float = CALL_TIMEOUT_S) -> DockerEngine:
         """Connect to the engine that ``docker`` itself would use, and make sure that it answers.
 
-        Raises ``EngineUnavailableError`` that says where it was looked for and what to type.
+        ``call_timeout_s``: how long one call, such as a container's start, may take. Raises
+        ``EngineUnavailableError`` that says where it was looked for and what to type.
         """
         endpoint = find_endpoint(environ)
         try:
             _check_socket(endpoint)
             tls = tls_config(environ) if endpoint.source == "DOCKER_HOST" else context_tls(endpoint)
-            return cls(endpoint, tls, _client(endpoint, tls))
+            return cls(endpoint, tls, _client(endpoint, tls, timeout_s=call_timeout_s), call_timeout_s)
         except (docker.errors.DockerException, requests.RequestException, OSError, ValueError) as error:
             raise EngineUnavailableError(unreachable_message(endpoint, error)) from error
 
@@ -64,7 +69,7 @@ class DockerEngine(DockerImages, DockerPulls):
         self._client.close()
 
     def _endpoint_client(self) -> docker.APIClient:
-        return _client(self.endpoint, self._tls, str(self._client.api_version))
+        return _client(self.endpoint, self._tls, str(self._client.api_version), self._call_timeout_s)
 
     # -- images ------------------------------------------------------------------------------------------------
 
@@ -156,9 +161,7 @@ class DockerEngine(DockerImages, DockerPulls):
 
     @translated
     def deaths(self, label: str) -> DeathEvents:
-        return DeathEvents(
-            self._client.events(filters={"type": "container", "event": "die", "label": label}, decode=False)
-        )
+        return DeathEvents.subscribe(self._client, {"type": "container", "event": "die", "label": label})
 
     # -- finding and removing by label -------------------------------------------------------------------------
 
@@ -220,13 +223,13 @@ def _check_socket(endpoint: Endpoint) -> None:
             probe.connect(path if path.startswith("/") else f"/{path}")
 
 
-def _client(endpoint: Endpoint, tls: Any, version: str = "") -> docker.APIClient:
+def _client(endpoint: Endpoint, tls: Any, version: str = "", timeout_s: float = CALL_TIMEOUT_S) -> docker.APIClient:
     """A client of the API ``version``, by default of the one that the engine names."""
     client = docker.APIClient(
         base_url=endpoint.url,
         # with "auto" the SDK would ask the engine before it can be told not to trust the environment
         version=version or docker.constants.MINIMUM_DOCKER_API_VERSION,
-        timeout=CALL_TIMEOUT_S,
+        timeout=math.ceil(timeout_s),
         tls=tls,
         max_pool_size=32,
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 import docker
 import docker.errors
+import docker.utils
 import requests
 import urllib3
 from docker.types import CancellableStream
@@ -145,6 +146,18 @@ class DeathEvents:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._closed = threading.Event()
+
+    @classmethod
+    def subscribe(cls, client: Any, filters: Mapping[str, str]) -> DeathEvents:
+        """Subscribe within the client's timeout; the stream itself may then be silent for ever.
+
+        The SDK's own ``events`` waits without end for an engine that does not take the subscription.
+        """
+        params = {"filters": docker.utils.convert_filters(dict(filters))}
+        response = client._get(client._url("/events"), params=params, stream=True)
+        client._raise_for_status(response)
+        client._disable_socket_timeout(client._get_raw_response_socket(response))
+        return cls(CancellableStream(client._stream_helper(response), response))
 
     def __iter__(self) -> Iterator[Died]:
         try:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nemo_gym.containers.build_context import BuildContext, load_base_context
 from nemo_gym.containers.build_network import find_build_network
-from nemo_gym.containers.builds import Build, Builds
+from nemo_gym.containers.builds import BUILD_TIMEOUT_S, Build, Builds
 from nemo_gym.containers.engine import ContainerEngine
 from nemo_gym.containers.pulls import pull_images
 from nemo_gym.containers.references import parse_reference
@@ -34,6 +34,7 @@ class ImageFiles:
     server_dockerfile: Path
     ca_bundle: bytes
     lock_folder: Path
+    build_timeout_s: float = BUILD_TIMEOUT_S
 
     @property
     def log_folder(self) -> Path:
@@ -112,7 +113,8 @@ def count_missing(
 
 
 def _build(engine: ContainerEngine, files: ImageFiles, builds: Sequence[Build]) -> None:
-    with Builds(engine, files.lock_folder, files.log_folder, find_build_network(os.environ)) as under_way:
+    network = find_build_network(os.environ)
+    with Builds(engine, files.lock_folder, files.log_folder, network, files.build_timeout_s) as under_way:
         under_way.run(builds)
 
 

@@ -19,7 +19,7 @@ from nemo_gym.containers import ports
 from nemo_gym.containers.docker_engine import DockerEngine
 from nemo_gym.deployment.running import PhaseTime, RunningServer, RunningSession
 from nemo_gym.deployment.session import Session
-from nemo_gym.deployment.settings import parse_serving_settings
+from nemo_gym.deployment.settings import parse_serving_settings, start_timeout_s
 from nemo_gym.deployment.topology import build_topology
 from nemo_gym.errors import ConfigError, EngineError
 
@@ -75,7 +75,7 @@ def _session(
 ) -> Iterator[Session]:
     """A session that is about to start, and its end whatever happens."""
     topology = build_topology(config)
-    engine = DockerEngine.connect(os.environ)
+    engine = DockerEngine.connect(os.environ, start_timeout_s(config))
     try:
         settings = parse_serving_settings(
             config,

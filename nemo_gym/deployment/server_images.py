@@ -5,6 +5,7 @@ Built from the server's folder in the search roots where it is missing, or pulle
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import os
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from nemo_gym.containers.engine import ContainerEngine
 from nemo_gym.containers.preflight import check_before_work
 from nemo_gym.containers.pulls import pull_images
 from nemo_gym.deployment.image_settings import pull_stall_timeout_s
+from nemo_gym.deployment.settings import build_timeout_s
 from nemo_gym.deployment.topology import REGISTRY, Topology, images_needed
 from nemo_gym.errors import ConfigError
 
@@ -29,6 +31,7 @@ def ensure_server_images(engine: ContainerEngine, topology: Topology, search_dir
     """
     stall_timeout_s = pull_stall_timeout_s(topology.config)
     files = images.image_files(install_root(), os.environ)
+    files = dataclasses.replace(files, build_timeout_s=build_timeout_s(topology.config))
     roots = search_roots(search_dirs)
     contexts = {REGISTRY: _context(install_root() / "images" / REGISTRY, "nemo-gym/registry", files)}
     for server_type, implementation in images_needed(topology):

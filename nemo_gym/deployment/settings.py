@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nemo_gym.config.token import NEW_TOKEN_COMMAND, token_of
+from nemo_gym.containers.builds import BUILD_TIMEOUT_S
 from nemo_gym.containers.engine import Endpoint
 from nemo_gym.containers.image_lock import ImageLock, read_lock
 from nemo_gym.containers.readiness import Deadlines
@@ -21,6 +22,7 @@ from nemo_gym.errors import ConfigError
 SERVER_READY_TIMEOUT_S = 120.0
 ENDPOINT_READY_TIMEOUT_S = 60.0
 STOP_GRACE_S = 5.0
+START_TIMEOUT_S = 60.0
 
 _LOOPBACK = "127.0.0.1"
 
@@ -74,6 +76,16 @@ def parse_serving_settings(
         keep_logs=log_folder is not None,
         image_lock=_image_lock(config),
     )
+
+
+def start_timeout_s(config: Mapping[str, Any]) -> float:
+    """Seconds that one call of the engine may take, a container's start above all."""
+    return _seconds(config, "server_start_timeout_seconds", START_TIMEOUT_S, least=1.0)
+
+
+def build_timeout_s(config: Mapping[str, Any]) -> float:
+    """Seconds that building one image may take."""
+    return _seconds(config, "image_build_timeout_seconds", BUILD_TIMEOUT_S, least=1.0)
 
 
 def _registry_port(
@@ -137,10 +149,11 @@ def _image_lock(config: Mapping[str, Any]) -> ImageLock | None:
     return read_lock(Path(path).expanduser())
 
 
-def _seconds(config: Mapping[str, Any], key: str, default: float) -> float:
+def _seconds(config: Mapping[str, Any], key: str, default: float, least: float = 0.0) -> float:
     value = config.get(key)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise ConfigError(f"{key} must be a number of seconds, and is {value!r}.")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+        at_least = f", at least {least:g}," if least else ""
+        raise ConfigError(f"{key} must be a number of seconds{at_least or ','} and is {value!r}.")
     return float(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import time
@@ -172,6 +173,13 @@ class TestFailures:
         monkeypatch.setattr(builds, "as_completed", interrupted)
         with pytest.raises(KeyboardInterrupt):
             ensure_images(engine, files, [context("slow")])
+        assert [log.closed.is_set() for log in logs_of(engine, "nemo-gym/slow")] == [True]
+
+    def test_a_build_that_takes_too_long_is_broken_off(self, engine: FakeEngine, files: ImageFiles) -> None:
+        ensure_base(engine, files)
+        engine.hang_build = "nemo-gym/slow"
+        with pytest.raises(ImageError, match=r"took longer than 0\.2 s.*image_build_timeout_seconds"):
+            ensure_images(engine, dataclasses.replace(files, build_timeout_s=0.2), [context("slow")])
         assert [log.closed.is_set() for log in logs_of(engine, "nemo-gym/slow")] == [True]
 
     def test_a_build_that_begins_when_all_is_given_up(self, files: ImageFiles) -> None:

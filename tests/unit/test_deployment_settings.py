@@ -10,7 +10,7 @@ import pytest
 from nemo_gym.containers.engine import Endpoint
 from nemo_gym.containers.image_lock import ImageLock
 from nemo_gym.containers.readiness import Deadlines
-from nemo_gym.deployment.settings import ServingSettings, parse_serving_settings
+from nemo_gym.deployment.settings import ServingSettings, build_timeout_s, parse_serving_settings, start_timeout_s
 from nemo_gym.errors import ConfigError
 from tests.unit.fake_engine import LOCAL
 
@@ -171,3 +171,17 @@ class TestImageLock:
     def test_refused(self, tmp_path: Path) -> None:
         assert refusal({"image_lock": 5}) == "image_lock must be the path of a lock file, and is 5."
         assert f"The lock file {tmp_path}/gone cannot be read" in refusal({"image_lock": f"{tmp_path}/gone"})
+
+
+class TestDeadlines:
+    def test_defaults(self) -> None:
+        assert (start_timeout_s({}), build_timeout_s({})) == (60.0, 3600.0)
+
+    def test_as_configured(self) -> None:
+        config = {"server_start_timeout_seconds": 7, "image_build_timeout_seconds": 90.5}
+        assert (start_timeout_s(config), build_timeout_s(config)) == (7.0, 90.5)
+
+    @pytest.mark.parametrize("value", [0, -1, "soon", True, float("nan")])
+    def test_what_is_no_time_to_work_in_is_refused(self, value: object) -> None:
+        with pytest.raises(ConfigError, match="server_start_timeout_seconds must be a number of seconds, at least 1"):
+            start_timeout_s({"server_start_timeout_seconds": value})
