@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nemo_gym.cli import sessions
 from nemo_gym.cli.arguments import Command, ConfigRequest, add_config_options, add_lock_option, add_model_options
+from nemo_gym.cli.image_progress import show_image_progress
 from nemo_gym.cli.output import configure_logging, emit, emit_exactly, emit_json, emit_table, format_table, note
 from nemo_gym.errors import NemoGymError
 
@@ -37,11 +38,12 @@ def _start(arguments: argparse.Namespace) -> int:
         "search_dirs": request.search_dirs,
     }
     if arguments.detach:
-        session = serve_detached(paths, overrides, **options)
+        with show_image_progress():
+            session = serve_detached(paths, overrides, **options)
         _show_session(session, arguments)
         note(f"Serving in the background. `gym env stop {session.session_id}` stops the servers.")
         return 0
-    with serve(paths, overrides, **options) as session:
+    with show_image_progress(), serve(paths, overrides, **options) as session:
         _show_session(session, arguments)
         note("Serving. Ctrl-C stops the servers.")
         raise NemoGymError(wait_until_over(session))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_gym.cli.arguments import ConfigRequest
+from nemo_gym.cli.image_progress import show_image_progress
 from nemo_gym.cli.output import emit_json, note, write_whole
 from nemo_gym.cli.planning import prepare_and_collate
 from nemo_gym.cli.progress import show_progress
@@ -119,7 +120,7 @@ def _serve_and_run(request: ConfigRequest, options: RunOptions, run: _Run, phase
         registry_port=options.registry_port,
         search_dirs=request.search_dirs,
     )
-    with _measured_exit(serving, phases) as session:
+    with show_image_progress(), _measured_exit(serving, phases) as session:
         _note_start(session, time.monotonic() - started, phases)
         run.paths.clear()
         with phases.measure("run"), _images_recorded(session, run.paths.image_lock):

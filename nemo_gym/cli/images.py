@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_gym.cli.arguments import Command, ConfigRequest, add_config_options, add_output_options, add_search_option
+from nemo_gym.cli.image_progress import show_image_progress
 from nemo_gym.cli.output import configure_logging, emit, emit_exactly, emit_json, emit_table, note, write_whole
 from nemo_gym.errors import ConfigError
 
@@ -55,8 +56,9 @@ def _build(arguments: argparse.Namespace) -> int:
 
     configure_logging(arguments.verbose)
     wanted = _wanted(arguments)
-    with image_commands.connected() as engine:
-        _show(image_commands.build(engine, *wanted), arguments)
+    with image_commands.connected() as engine, show_image_progress():
+        built = image_commands.build(engine, *wanted)
+    _show(built, arguments)
     return 0
 
 
@@ -135,7 +137,8 @@ def _push(arguments: argparse.Namespace) -> int:
     prefix = image_commands.check_prefix(arguments.to)
     wanted = _wanted(arguments)
     with image_commands.connected() as engine:
-        built = image_commands.build(engine, *wanted)
+        with show_image_progress():
+            built = image_commands.build(engine, *wanted)
         pushed = image_commands.push(engine, built, prefix)
     if arguments.json:
         emit_json(pushed)
@@ -160,7 +163,8 @@ def _lock(arguments: argparse.Namespace) -> int:
     configure_logging(arguments.verbose)
     wanted = _wanted(arguments)
     with image_commands.connected() as engine:
-        built = image_commands.build(engine, *wanted)
+        with show_image_progress():
+            built = image_commands.build(engine, *wanted)
         references = {entry.name: entry.reference for entry in built if entry.name != image_commands.BASE}
         text = lock_images(engine, references).to_json()
     if arguments.output is None:

@@ -22,6 +22,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type
 from nemo_gym.containers.build_context import BuildContext
 from nemo_gym.containers.build_network import BuildNetwork
 from nemo_gym.containers.engine import ContainerEngine, LogStream
+from nemo_gym.containers.image_progress import Telling, is_observed
 from nemo_gym.containers.source_labels import source_labels
 from nemo_gym.errors import ConfigError, EngineError, ImageError
 
@@ -177,8 +178,9 @@ class Builds:
             file = path.open("w", encoding="utf-8")
         with file:
             try:
-                for text in _told(build.context.repository, log):
-                    self._write(file, text)
+                with Telling(build.tag, build.context.repository, "building") as telling:
+                    for text in _told(telling, log):
+                        self._write(file, text)
             except ImageError as error:
                 self._write(file, f"\n{error}\n")
                 message = f"{self._clean(str(error))}\n{_advice(str(error))}The whole log: {path}"
@@ -241,16 +243,18 @@ def _plain(text: str) -> str:
     return _COLOUR.sub("", text)
 
 
-def _told(repository: str, log: Iterable[str]) -> Iterator[str]:
-    """The pieces of a log; where the build takes its time, the steps are told as they begin."""
-    told_at = time.monotonic()
+def _told(telling: Telling, log: Iterable[str]) -> Iterator[str]:
+    """The pieces of a log; the steps are told as they begin, and logged where the build takes its time."""
+    logged_at = time.monotonic()
     for text in map(_plain, log):
         if text.strip():
-            logger.debug("%s: %s", repository, text.rstrip())
+            logger.debug("%s: %s", telling.repository, text.rstrip())
         step = _STEP.match(text)
-        if step is not None and time.monotonic() - told_at > _PROGRESS_EVERY_S:
-            told_at = time.monotonic()
-            logger.info("%s: step %s of %s: %.80s", repository, *step.groups())
+        if step is not None:
+            telling.tell(f"step {step[1]}/{step[2]}")
+            if not is_observed() and time.monotonic() - logged_at > _PROGRESS_EVERY_S:
+                logged_at = time.monotonic()
+                logger.info("%s: step %s of %s: %.80s", telling.repository, *step.groups())
         yield text
 
 

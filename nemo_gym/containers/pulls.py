@@ -26,6 +26,7 @@ from tenacity import (
 
 from nemo_gym.containers import background
 from nemo_gym.containers.engine import ContainerEngine, PullStep, PullStream
+from nemo_gym.containers.image_progress import Telling, is_observed
 from nemo_gym.containers.pull_failures import PullCause, advice_for, find_cause, find_retry_after
 from nemo_gym.containers.references import ImageReference
 from nemo_gym.containers.retry_after import ask_retry_after
@@ -145,7 +146,7 @@ class _Pulls:
                 future.result()
             now = time.monotonic()
             self._end_stalled(now)
-            if now - reported >= REPORT_INTERVAL_S:
+            if now - reported >= REPORT_INTERVAL_S and not is_observed():
                 reported = now
                 self._report()
 
@@ -172,23 +173,27 @@ class _Pulls:
 
     def _pull(self, reference: ImageReference) -> None:
         logger.info("pulling %s", reference)
+        with Telling(str(reference), reference.repository, "pulling") as telling:
+            self._pull_patiently(reference, telling)
+
+    def _pull_patiently(self, reference: ImageReference, telling: Telling) -> None:
         started = time.monotonic()
         retrying = Retrying(
             retry=retry_if_exception_type(_TransientError),
             wait=_wait_s,
             stop=stop_after_attempt(_ATTEMPTS),
             sleep=sleep_using_event(self._given_up),
-            before_sleep=self._say_waiting(reference),
+            before_sleep=self._say_waiting(reference, telling),
             reraise=True,
         )
         try:
-            retrying(self._attempt, reference)
+            retrying(self._attempt, reference, telling)
         except _TransientError as failed:
             raise _explained(failed.error, failed.cause, reference, failed.retry_after_s) from failed
         _check_digest(self._engine, reference)
         logger.info("pulled %s in %.1f s", reference, time.monotonic() - started)
 
-    def _attempt(self, reference: ImageReference) -> None:
+    def _attempt(self, reference: ImageReference, telling: Telling) -> None:
         transfer = self._transfers[reference]
         transfer.begin(time.monotonic())
         # a little later than a stall is seen: whoever closes the stream first names the reason
@@ -199,8 +204,13 @@ class _Pulls:
                     raise ImageError(f"pulling {reference} was given up")
                 self._streams[reference] = stream
             try:
+                told_at = 0.0
                 for step in stream:
-                    transfer.take(step, time.monotonic())
+                    now = time.monotonic()
+                    transfer.take(step, now)
+                    if now - told_at >= _TICK_S:
+                        told_at = now
+                        telling.tell(transfer.progress())
                     logger.debug(
                         "%s: %s %s %d/%d", reference, step.layer, step.status, step.done_bytes, step.total_bytes
                     )
@@ -236,12 +246,13 @@ class _Pulls:
             return _explained(error, cause, reference, retry_after)
         return _TransientError(error, cause, retry_after)
 
-    def _say_waiting(self, reference: ImageReference) -> Callable[[RetryCallState], None]:
+    def _say_waiting(self, reference: ImageReference, telling: Telling) -> Callable[[RetryCallState], None]:
         def say(state: RetryCallState) -> None:
             self._transfers[reference].is_waiting = True
             failed = state.outcome.exception() if state.outcome is not None else None
             said = str(failed).partition("\nEnd of the log:")[0]
             logger.info("%s; trying again in %.1f s", said, state.upcoming_sleep)
+            telling.tell(f"waits {state.upcoming_sleep:.0f} s for the registry")
 
         return say
 

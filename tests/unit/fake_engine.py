@@ -125,6 +125,7 @@ class FakeEngine:
     pull_errors: dict[str, list[Exception]] = field(default_factory=dict)
     pull_steps: dict[str, list[PullStep]] = field(default_factory=dict)
     hang_pull: str = "\0"
+    build_lines: Sequence[str] = ("Step 1\n", "\n")
     data_root: str = ""
     pulls: list[FakePull] = field(default_factory=list)
     remote_images: dict[str, RemoteImage] = field(default_factory=dict)
@@ -184,7 +185,7 @@ class FakeEngine:
             self.images[tag] = f"sha256:{next(self._ids):012x}{0:052x}"
 
         hanging = self.hanging if tag.startswith(self.hang_build) else None
-        log = FakeLog(["Step 1\n", "\n"], finish, hanging)
+        log = FakeLog(self.build_lines, finish, hanging)
         self.logs[tag] = log
         return log
 

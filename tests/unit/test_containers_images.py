@@ -17,6 +17,7 @@ import nemo_gym
 from nemo_gym.containers import builds, images
 from nemo_gym.containers.build_context import BuildContext, ContextFile
 from nemo_gym.containers.build_network import BuildNetwork
+from nemo_gym.containers.image_progress import Telling
 from nemo_gym.containers.images import (
     LOCAL_PYTHON_IMAGE,
     PYTHON_IMAGE,
@@ -279,13 +280,14 @@ class TestNetwork:
         self, engine: FakeEngine, files: ImageFiles, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(builds, "_PROGRESS_EVERY_S", -1.0)
-        assert list(builds._told("nemo-gym/one", ["Step 2/9 : RUN x\n", " ---> 1\n"])) == [
+        one, two = (Telling(f"nemo-gym/{name}:1", f"nemo-gym/{name}", "building") for name in ("one", "two"))
+        assert list(builds._told(one, ["Step 2/9 : RUN x\n", " ---> 1\n"])) == [
             "Step 2/9 : RUN x\n",
             " ---> 1\n",
         ]
         monkeypatch.setattr(builds, "_PROGRESS_EVERY_S", 60.0)
         with caplog.at_level(logging.INFO):
-            list(builds._told("nemo-gym/two", ["Step 3/9 : RUN y\n"]))
+            list(builds._told(two, ["Step 3/9 : RUN y\n"]))
         assert "step 3" not in caplog.text
 
 
