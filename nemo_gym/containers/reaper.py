@@ -15,7 +15,7 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 
 from nemo_gym.containers.engine import ContainerEngine, Leftovers, NetworkState
 from nemo_gym.containers.labels import SESSION, Liveness, Owner, liveness, selector
-from nemo_gym.errors import EngineError, NoAddressRangeError, TeardownError
+from nemo_gym.errors import EngineError, EngineUnavailableError, NoAddressRangeError, TeardownError
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,9 @@ def remove_session(
     """
     label = selector(session_id)
     if grace_s:
-        _in_parallel(lambda c: engine.stop_container(c, grace_s), engine.find_leftovers(label).containers)
+        running = engine.find_leftovers(label).containers
+        # each may take its whole grace period: all at once, or the periods would add up
+        _in_parallel(lambda container: engine.stop_container(container, grace_s), running, most=len(running))
     empty_since: float | None = None
 
     def look_and_remove() -> Leftovers | None:
@@ -111,15 +113,15 @@ def create_network(
         return engine.create_network(name, labels, internal=internal)
 
 
-def _in_parallel(remove: Callable[[str], None], names: Iterable[str]) -> None:
-    """Call for each; one that fails is tried again on the next look, so it is only noted here."""
+def _in_parallel(remove: Callable[[str], None], names: Iterable[str], most: int = _PARALLEL) -> None:
+    """Call for each; one that fails or is lost is tried again after the next look, so it is only noted here."""
     todo = list(names)
     if not todo:
         return
-    with ThreadPoolExecutor(min(_PARALLEL, len(todo)), thread_name_prefix="nemo-gym-remove") as pool:
+    with ThreadPoolExecutor(min(most, len(todo)), thread_name_prefix="nemo-gym-remove") as pool:
         for name, done in [(name, pool.submit(remove, name)) for name in todo]:
             error = done.exception()
-            if isinstance(error, EngineError):
+            if isinstance(error, EngineError | EngineUnavailableError):
                 logger.debug("%s: %s", name, error)
             elif error is not None:
                 raise error

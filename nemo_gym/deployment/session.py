@@ -376,8 +376,9 @@ class Session:
                 self._logs.save()
             grace_s = 0.0 if self._has_failed else self._settings.stop_grace_s
             reaper.remove_session(self._engine, self.session_id, grace_s=round(grace_s))
-        except BaseException:
-            keeper.abandon()  # it goes on trying
+        except BaseException as error:
+            keeper.abandon()
+            error.add_note(f"The keeper of session {self.session_id} (pid {keeper.pid}) goes on removing it.")
             raise
         keeper.release()
         logger.debug("session %s is removed", self.session_id)

@@ -106,10 +106,16 @@ class TestRemoveSession:
         assert left(engine) == {"net-one"}
 
     def test_an_engine_that_went_away(self) -> None:
-        engine = FakeEngine(errors={"remove_container": [EngineUnavailableError("gone")]})
+        engine = FakeEngine(errors={"find_leftovers": [EngineUnavailableError("gone")]})
         add_session(engine, "one")
         with pytest.raises(EngineUnavailableError):
             remove_session(engine, "one")
+
+    def test_a_removal_that_is_lost_is_done_again(self) -> None:
+        engine = FakeEngine(errors={"remove_container": [EngineUnavailableError("timed out")]})
+        add_session(engine, "one")
+        remove_session(engine, "one")
+        assert left(engine) == set()
 
     def test_several_at_once(self) -> None:
         """The owner, its keeper and another process's sweep may meet."""
