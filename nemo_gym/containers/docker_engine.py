@@ -242,7 +242,7 @@ def _client(endpoint: Endpoint, tls: Any, version: str = "", timeout_s: float = 
         answer = client.version(api_version=False)
     if not isinstance(answer, Mapping) or "ApiVersion" not in answer:
         raise docker.errors.DockerException(f"what answers there is no Docker engine: {str(answer)[:200]}")
-    return _client(endpoint, tls, str(answer["ApiVersion"]))
+    return _client(endpoint, tls, str(answer["ApiVersion"]), timeout_s)
 
 
 def published_port(engine: DockerEngine, container_id: str, deadline_s: float = 5.0) -> int | None:
