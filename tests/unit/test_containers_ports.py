@@ -98,7 +98,9 @@ class TestContainers:
     def test_a_session_that_lives(self) -> None:
         engine, port = FakeEngine(), free_port()
         engine.add("r", session_labels("0a1b2c3d4e", Owner.current()), host_ports=(port,))
-        expected = rf"session 0a1b2c3d4e of this machine \(pid {os.getpid()}\)\. Stop it with `gym env stop 0a1b2c3d4e`\."
+        expected = (
+            rf"session 0a1b2c3d4e of this machine \(pid {os.getpid()}\)\. Stop it with `gym env stop 0a1b2c3d4e`\."
+        )
         with pytest.raises(ConfigError, match=expected):
             check(engine, port)
 
@@ -108,7 +110,9 @@ class TestContainers:
         owner = dataclasses.replace(Owner.current(), host="elsewhere", boot="another")
         labels = session_labels("0a1b2c3d4e", owner)
         engine.add("r", labels if whole else {"nemo-gym.session": "0a1b2c3d4e"}, host_ports=(port,))
-        with pytest.raises(ConfigError, match=r"whose owner is not known to live\. Remove it with `gym env stop --force 0a1b2c3d4e`"):
+        with pytest.raises(
+            ConfigError, match=r"whose owner is not known to live\. Remove it with `gym env stop --force 0a1b2c3d4e`"
+        ):
             check(engine, port)
 
     def test_the_container_is_named_before_the_engines_proxy(self, listener: socket.socket) -> None:
