@@ -39,11 +39,12 @@ class Drawing:
 
         self._display = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}", markup=False, table_column=Column(overflow="ellipsis", no_wrap=True)),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
             TextColumn("{task.fields[how_far]}", markup=False, table_column=Column(no_wrap=True)),
-            TimeElapsedColumn(),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
             console=console,
             transient=True,
+            expand=True,  # names get what the figures leave, and are cut off there
         )
         self._lock = threading.Lock()
         self._tasks: dict[str, TaskID] = {}

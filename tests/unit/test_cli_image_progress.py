@@ -40,14 +40,14 @@ class TestDrawing:
         drawing = Drawing(console)
         one = ImageProgress("a/one:1", "a/one", "building")
         drawing.show(one)
-        drawing.show(ImageProgress("b/two:1", "b/two", "pulling", "42 % (63.0 of 150.0 MB, 2 of 5 layers)"))
+        drawing.show(ImageProgress("b/two:1", "b/two", "pulling", "42 % (63.0 of 150.0 MB)"))
         drawing.show(ImageProgress("a/one:1", "a/one", "building", "step 3/9"))
         assert frame(drawing) == [
             "building a/one step 3/9 0:00:00",
-            "pulling b/two 42 % (63.0 of 150.0 MB, 2 of 5 layers) 0:00:00",
+            "pulling b/two 42 % (63.0 of 150.0 MB) 0:00:00",
         ]
         drawing.show(ImageProgress("a/one:1", "a/one", "building", has_ended=True))
-        assert frame(drawing) == ["pulling b/two 42 % (63.0 of 150.0 MB, 2 of 5 layers) 0:00:00"]
+        assert frame(drawing) == ["pulling b/two 42 % (63.0 of 150.0 MB) 0:00:00"]
         drawing.show(ImageProgress("b/two:1", "b/two", "pulling", has_ended=True))
         assert not drawing._display.live.is_started
         drawing.show(one)  # another one, later
@@ -60,12 +60,23 @@ class TestDrawing:
         drawing.show(ImageProgress("a/[red]:1", "a/[red]", "building", "step [bold]"))
         drawing.stop()
         text = drawn(console)
-        assert "building a/[red] step [bold]" in text
+        assert "building a/[red] " in text
+        assert " step [bold] " in text
         hidden, shown, erased = "\x1b[?25l", "\x1b[?25h", "\x1b[2K"
         assert text.count(hidden) == text.count(shown) == 1
         assert text.rstrip().endswith(erased)
         drawing.show(ImageProgress("a/late:1", "a/late", "building"))
         assert drawn(console) == text
+
+    def test_long_names_on_a_narrow_terminal(self) -> None:
+        drawing = Drawing(Console(file=io.StringIO(), width=70))
+        drawing.show(ImageProgress("x", "registry.example.com/a/long/path/server", "pulling"))
+        drawing.show(ImageProgress("x", "", "pulling", "100 % (1063.0 of 1063.0 MB)"))
+        paper = Console(file=io.StringIO(), width=70)
+        paper.print(drawing._display.get_renderable())
+        drawing.stop()
+        (line,) = drawn(paper).splitlines()
+        assert line[2:].rstrip() == "pulling registry.example.com/a/… 100 % (1063.0 of 1063.0 MB) 0:00:00"
 
 
 class TestShowing:
