@@ -39,10 +39,14 @@ class DockerPulls:
         return str(self._client.info().get("DockerRootDir") or "")
 
     @translated
-    def pull_image(self, reference: str, *, silence_s: float) -> PullLog:
+    def pull_image(self, reference: str, *, silence_s: float, platform: str = "") -> PullLog:
         client = self._endpoint_client()
         _limit_silence(client, silence_s)
-        return PullLog(client, f"pulling {reference}", lambda own: own.pull(reference, stream=True, decode=True))
+        return PullLog(
+            client,
+            f"pulling {reference}",
+            lambda own: own.pull(reference, stream=True, decode=True, platform=platform or None),
+        )
 
     def read_remote_image(self, reference: str) -> RemoteImage:
         try:

@@ -213,8 +213,10 @@ class ContainerEngine(Protocol):
     ) -> LogStream:
         """Build from a tar. ``ImageError`` with the end of the log when it fails."""
 
-    def pull_image(self, reference: str, *, silence_s: float) -> PullStream:
+    def pull_image(self, reference: str, *, silence_s: float, platform: str = "") -> PullStream:
         """Pull with the user's registry credentials. ``ImageError`` with the end of the log when it fails.
+
+        For ``platform``, where it is not empty, in place of the engine's own.
 
         An engine that says nothing at all for ``silence_s`` seconds has failed.
         """

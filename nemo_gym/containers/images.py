@@ -15,6 +15,7 @@ from nemo_gym.containers.build_context import BuildContext, load_base_context
 from nemo_gym.containers.build_network import find_build_network
 from nemo_gym.containers.builds import BUILD_TIMEOUT_S, Build, Builds
 from nemo_gym.containers.engine import ContainerEngine
+from nemo_gym.containers.preflight import WantedImage
 from nemo_gym.containers.pulls import pull_images
 from nemo_gym.containers.references import parse_reference
 from nemo_gym.errors import ConfigError, ImageError
@@ -22,6 +23,11 @@ from nemo_gym.errors import ConfigError, ImageError
 PYTHON_IMAGE = "python:3.13-slim-trixie"
 LOCAL_PYTHON_IMAGE = "nemo-gym/python:3.13-slim-trixie"
 """What ``scripts/base-image`` makes from Debian's packages where no image registry answers."""
+
+_PYTHON_ADVICE = (
+    "Where no image registry can be reached, `scripts/base-image` in a checkout makes an equivalent from Debian's "
+    "packages; or name an image of your own in NEMO_GYM_PYTHON_IMAGE."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +138,20 @@ def find_python(engine: ContainerEngine, python_image: str | None = None) -> tup
     return None
 
 
+def find_missing_python(engine: ContainerEngine, python_image: str | None = None) -> WantedImage | None:
+    """The Python image that a build would have to pull first; None when one is there.
+
+    Raises ``ConfigError`` for a name that is none.
+    """
+    if find_python(engine, python_image) is not None:
+        return None
+    try:
+        reference = parse_reference(python_image or PYTHON_IMAGE)
+    except ConfigError as error:
+        raise ConfigError(f"NEMO_GYM_PYTHON_IMAGE: {error}") from error
+    return WantedImage(reference, "missing", "Python, which every server image stands on,", advice=_PYTHON_ADVICE)
+
+
 def _ensure_python(engine: ContainerEngine, python_image: str | None) -> str:
     wanted = [python_image] if python_image else [PYTHON_IMAGE, LOCAL_PYTHON_IMAGE]
     for reference in wanted:
@@ -142,8 +162,7 @@ def _ensure_python(engine: ContainerEngine, python_image: str | None) -> str:
     except ImageError as error:
         raise ImageError(
             f"The Python image {wanted[0]}, which every server image stands on, is not on the engine and cannot be "
-            f"pulled: {error}\nWhere no image registry can be reached, `scripts/base-image` in a checkout makes an "
-            "equivalent from Debian's packages; or name an image of your own in NEMO_GYM_PYTHON_IMAGE.",
+            f"pulled: {error}\n{_PYTHON_ADVICE}",
             log_tail=error.log_tail,
         ) from error
     return wanted[0]

@@ -32,11 +32,17 @@ BUILD_BYTES = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class WantedImage:
-    """An image by reference, and what to do where the engine does not have it. ``wanted_by`` is for messages."""
+    """An image by reference, and what to do where the engine does not have it.
+
+    ``platform`` is what it is for; empty for the engine's own. ``wanted_by`` and ``advice`` are for messages, the
+    latter for when it cannot be pulled.
+    """
 
     reference: ImageReference
     pull_policy: PullPolicy
     wanted_by: str
+    platform: str = ""
+    advice: str = ""
 
 
 def check_before_work(
@@ -44,15 +50,20 @@ def check_before_work(
     wanted: Sequence[WantedImage],
     *,
     builds: int = 0,
+    python: WantedImage | None = None,
     environ: Mapping[str, str],
 ) -> list[ImageReference]:
     """What has to be pulled, each once; ``builds`` is how many images have to be built.
+
+    ``python`` is what they stand on, where it is missing: looked at like the others, and left to the build to pull.
 
     Raises one ``ConfigError`` with everything that is wrong. What a registry refuses only for the moment is not: the
     pull has the patience for that.
     """
     state = engine.read_state()
     problems = _engine_problems(state)
+    wanted = [*wanted, *([python] if python is not None else [])]
+    problems += _platform_conflicts(wanted)
     present = {image.reference: engine.find_image(str(image.reference)) for image in wanted}
     to_pull: dict[ImageReference, WantedImage] = {}
     for image in wanted:
@@ -68,7 +79,12 @@ def check_before_work(
     problems += _disk_problems(engine, pulls=missing, builds=builds)
     if problems:
         raise ConfigError(_report(problems))
-    return list(to_pull)
+    return [reference for reference, image in to_pull.items() if image is not python]
+
+
+def named_platforms(wanted: Iterable[WantedImage]) -> dict[ImageReference, str]:
+    """The platforms that are named, by image: those that are not the engine's own matter of course."""
+    return {image.reference: image.platform for image in wanted if image.platform}
 
 
 def _report(problems: Iterable[str]) -> str:
@@ -98,16 +114,39 @@ def _present_problems(image: WantedImage, found: ImageState | None, state: Engin
                 f"Type `docker pull {image.reference}`, or set pull_policy: missing."
             )
         ]
-    if found.platform and found.platform != state.platform:
+    if found.platform and found.platform != (image.platform or state.platform):
         return [_other_platform(image, found.platform, state)]
     return []
 
 
 def _other_platform(image: WantedImage, platforms: str, state: EngineState) -> str:
+    made_for = f"The image {image.reference} of {image.wanted_by} is made for {platforms}, and "
+    if image.platform:
+        return (
+            f"{made_for}its image.platform is {image.platform}. Correct that, or, where only the engine's copy is for "
+            f"another one, type `docker pull --platform {image.platform} {image.reference}`."
+        )
+    first = platforms.partition(",")[0]
+    hint = image.advice or f"Where the engine emulates {first}, say so: `image: {{platform: {first}}}`."
     return (
-        f"The image {image.reference} of {image.wanted_by} is made for {platforms}, and the engine runs "
-        f"{state.platform}. Name an image for {state.platform}, or build one there and push it."
+        f"{made_for}the engine runs {state.platform}. Name an image for {state.platform}, or build one there and push "
+        f"it. {hint}"
     )
+
+
+def _platform_conflicts(wanted: Iterable[WantedImage]) -> list[str]:
+    """An engine has one image by a reference at a time."""
+    by_reference: dict[ImageReference, WantedImage] = {}
+    problems = []
+    for image in wanted:
+        other = by_reference.setdefault(image.reference, image)
+        if image.platform != other.platform:
+            one, two = (each.platform or "the engine's own platform" for each in (other, image))
+            problems.append(
+                f"The image {image.reference} is wanted for {one} by {other.wanted_by} and for {two} by "
+                f"{image.wanted_by}. Name the same image.platform in both, or each image by its own digest."
+            )
+    return problems
 
 
 def _registry_problems(engine: ContainerEngine, images: Sequence[WantedImage], state: EngineState) -> list[str]:
@@ -123,14 +162,14 @@ def _registry_problems(engine: ContainerEngine, images: Sequence[WantedImage], s
     problems = []
     for image, answer in zip(images, answers, strict=True):
         if isinstance(answer, RemoteImage):
-            if answer.platforms and state.platform not in answer.platforms:
+            if answer.platforms and (image.platform or state.platform) not in answer.platforms:
                 problems.append(_other_platform(image, ", ".join(answer.platforms), state))
             continue
         cause = find_cause(str(answer))
         if cause.is_transient:
             logger.debug("%s cannot be asked for at this moment: %s", image.reference, answer)
             continue
-        advice = advice_for(cause, image.reference.registry)
+        advice = " ".join(filter(None, [advice_for(cause, image.reference.registry), image.advice]))
         said = str(answer).rstrip(".")
         problems.append(f"The image {image.reference} of {image.wanted_by} cannot be pulled: {said}. {advice}".rstrip())
     return problems

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 
 from tenacity import (
@@ -58,14 +58,19 @@ class _TransientError(Exception):
 
 
 def pull_images(
-    engine: ContainerEngine, references: Iterable[ImageReference], *, stall_timeout_s: float = STALL_TIMEOUT_S
+    engine: ContainerEngine,
+    references: Iterable[ImageReference],
+    *,
+    stall_timeout_s: float = STALL_TIMEOUT_S,
+    platforms: Mapping[ImageReference, str] | None = None,
 ) -> None:
     """Pull every one, at the same time, whether the engine has it or not.
 
     Raises ``ImageError`` for the first that fails, which ends the others: what the engine said, and what to do.
-    A digest that a reference names is that of the image that arrived.
+    A digest that a reference names is that of the image that arrived, and so is its platform among ``platforms``;
+    the engine's own is taken for the others.
     """
-    with _Pulls(engine, stall_timeout_s) as pulls:
+    with _Pulls(engine, stall_timeout_s, platforms or {}) as pulls:
         pulls.run(list(dict.fromkeys(references)))
 
 
@@ -103,17 +108,24 @@ class Transfer:
         """For people: ``42 % (63.0 of 150.0 MB, 2 of 5 layers)``, of the layers whose size is known so far."""
         layers = {layer: status for layer, status in list(self._status.items()) if layer and "from" not in status}
         complete = sum(status in ("Pull complete", "Already exists") for status in layers.values())
+        return f"{self.amount().removesuffix(')')}, {complete} of {len(layers)} layers)"
+
+    def amount(self) -> str:
+        """The same in short: ``42 % (63.0 of 150.0 MB)``."""
         sizes = list(self._bytes.values())
         done, total = sum(size[0] for size in sizes), sum(size[1] for size in sizes)
         share = f"{100 * done // total} %" if total else "0 %"
-        return f"{share} ({done / 1e6:.1f} of {total / 1e6:.1f} MB, {complete} of {len(layers)} layers)"
+        return f"{share} ({done / 1e6:.1f} of {total / 1e6:.1f} MB)"
 
 
 class _Pulls:
     """Pulls under way, each read by a thread; the caller's thread watches over them."""
 
-    def __init__(self, engine: ContainerEngine, stall_timeout_s: float) -> None:
+    def __init__(
+        self, engine: ContainerEngine, stall_timeout_s: float, platforms: Mapping[ImageReference, str]
+    ) -> None:
         self._engine = engine
+        self._platforms = platforms
         self._stall_timeout_s = stall_timeout_s
         self._given_up = threading.Event()
         self._lock = threading.Lock()
@@ -190,14 +202,16 @@ class _Pulls:
             retrying(self._attempt, reference, telling)
         except _TransientError as failed:
             raise _explained(failed.error, failed.cause, reference, failed.retry_after_s) from failed
-        _check_digest(self._engine, reference)
+        _check_arrived(self._engine, reference, self._platforms.get(reference, ""))
         logger.info("pulled %s in %.1f s", reference, time.monotonic() - started)
 
     def _attempt(self, reference: ImageReference, telling: Telling) -> None:
         transfer = self._transfers[reference]
         transfer.begin(time.monotonic())
         # a little later than a stall is seen: whoever closes the stream first names the reason
-        stream = self._engine.pull_image(str(reference), silence_s=self._stall_timeout_s + 1.0)
+        stream = self._engine.pull_image(
+            str(reference), silence_s=self._stall_timeout_s + 1.0, platform=self._platforms.get(reference, "")
+        )
         with contextlib.closing(stream):
             with self._lock:
                 if self._given_up.is_set():
@@ -210,7 +224,7 @@ class _Pulls:
                     transfer.take(step, now)
                     if now - told_at >= _TICK_S:
                         told_at = now
-                        telling.tell(transfer.progress())
+                        telling.tell(transfer.amount())
                     logger.debug(
                         "%s: %s %s %d/%d", reference, step.layer, step.status, step.done_bytes, step.total_bytes
                     )
@@ -273,7 +287,7 @@ def _explained(
     return ImageError("\n".join(filter(None, parts)), log_tail=error.log_tail)
 
 
-def _check_digest(engine: ContainerEngine, reference: ImageReference) -> None:
+def _check_arrived(engine: ContainerEngine, reference: ImageReference, platform: str) -> None:
     found = engine.find_image(str(reference))
     if found is None:
         raise ImageError(f"{reference} was pulled, and the engine does not have it. It may have been removed at once.")
@@ -282,5 +296,10 @@ def _check_digest(engine: ContainerEngine, reference: ImageReference) -> None:
         raise ImageError(
             f"{reference} was pulled, and what arrived is another image: its digests are {arrived}. "
             "Do not use it before you know why."
+        )
+    if platform and found.platform != platform:
+        raise ImageError(
+            f"{reference} was pulled for {platform}, as its image.platform says, and what arrived is for "
+            f"{found.platform}. Name an image that there is for {platform}, or correct image.platform."
         )
     logger.debug("%s is %s (%s)", reference, found.id, ", ".join(found.repo_digests))

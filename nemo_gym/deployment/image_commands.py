@@ -22,7 +22,7 @@ from nemo_gym.containers.build_context import BuildContext, load_base_context, l
 from nemo_gym.containers.builds import LABEL_BASE_IMAGE, LABEL_BUILD_STAGE, LABEL_CONTEXT, LABEL_REPOSITORY, log_file
 from nemo_gym.containers.docker_engine import DockerEngine
 from nemo_gym.containers.engine import ContainerEngine, ImageState
-from nemo_gym.containers.preflight import WantedImage, check_before_work
+from nemo_gym.containers.preflight import WantedImage, check_before_work, named_platforms
 from nemo_gym.containers.pulls import pull_images
 from nemo_gym.deployment.image_settings import find_wanted_image
 from nemo_gym.deployment.server_images import find_image_folder
@@ -96,7 +96,9 @@ def build(
     files = images.image_files(install_root(), os.environ)
     python_image, wanted = images.python_image_of(os.environ), list(contexts.values())
     missing = images.count_missing(engine, files, wanted, python_image)
-    pull_images(engine, check_before_work(engine, foreign, builds=missing, environ=os.environ))
+    python = images.find_missing_python(engine, python_image)
+    to_pull = check_before_work(engine, foreign, builds=missing, python=python, environ=os.environ)
+    pull_images(engine, to_pull, platforms=named_platforms(foreign))
     images.ensure_images(engine, files, wanted, python_image=python_image)
     return entries(engine, contexts, foreign)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,12 +19,16 @@ STALL_KEY = "image_pull_stall_timeout_seconds"
 
 
 class ImageSettings(BaseModel):
-    """``reference`` is what the registry calls it; ``pull_policy`` when to ask the registry for it."""
+    """``reference`` is what the registry calls it; ``pull_policy`` when to ask the registry for it.
+
+    ``platform`` is what the image is for where that is not the engine's own platform: one that the engine emulates.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     reference: str
     pull_policy: PullPolicy = "missing"
+    platform: str | None = None
 
 
 def find_wanted_image(instance: ServerInstance) -> WantedImage | None:
@@ -47,7 +52,13 @@ def find_wanted_image(instance: ServerInstance) -> WantedImage | None:
         reference = parse_reference(settings.reference)
     except ConfigError as error:
         raise ConfigError(f"{where}image.reference: {error}") from error
-    return WantedImage(reference, settings.pull_policy, f"server {instance.name!r}")
+    platform = settings.platform
+    if platform is not None and re.fullmatch(r"[a-z0-9]+/[a-z0-9]+", platform) is None:
+        raise ConfigError(
+            f"{where}image.platform must be OS/ARCHITECTURE in the engine's words, as in linux/arm64, and is "
+            f"{platform!r}."
+        )
+    return WantedImage(reference, settings.pull_policy, f"server {instance.name!r}", platform or "")
 
 
 def pull_stall_timeout_s(config: Mapping[str, Any]) -> float:

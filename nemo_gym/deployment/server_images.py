@@ -15,7 +15,7 @@ from nemo_gym.config.sources import install_root, search_roots
 from nemo_gym.containers import images
 from nemo_gym.containers.build_context import BuildContext, load_server_context, repository_name
 from nemo_gym.containers.engine import ContainerEngine
-from nemo_gym.containers.preflight import check_before_work
+from nemo_gym.containers.preflight import check_before_work, named_platforms
 from nemo_gym.containers.pulls import pull_images
 from nemo_gym.deployment.image_settings import pull_stall_timeout_s
 from nemo_gym.deployment.settings import build_timeout_s
@@ -41,8 +41,9 @@ def ensure_server_images(engine: ContainerEngine, topology: Topology, search_dir
     python_image = images.python_image_of(os.environ)
     wanted = {server.name: server.image for server in topology.servers if server.image is not None}
     builds = images.count_missing(engine, files, list(contexts.values()), python_image)
-    to_pull = check_before_work(engine, list(wanted.values()), builds=builds, environ=os.environ)
-    pull_images(engine, to_pull, stall_timeout_s=stall_timeout_s)
+    python = images.find_missing_python(engine, python_image)
+    to_pull = check_before_work(engine, list(wanted.values()), builds=builds, python=python, environ=os.environ)
+    pull_images(engine, to_pull, stall_timeout_s=stall_timeout_s, platforms=named_platforms(wanted.values()))
     tags = images.ensure_images(engine, files, list(contexts.values()), python_image=python_image)
     by_key = dict(zip(contexts, tags, strict=True))
     return {

@@ -22,7 +22,7 @@ import docker.errors
 import pytest
 
 from nemo_gym.containers.docker_engine import DockerEngine
-from nemo_gym.containers.preflight import PullPolicy, WantedImage, check_before_work
+from nemo_gym.containers.preflight import PullPolicy, WantedImage, check_before_work, named_platforms
 from nemo_gym.containers.pulls import pull_images
 from nemo_gym.containers.references import ImageReference, parse_reference
 from nemo_gym.environment import PlannedBenchmark, TaskRunner, serve_benchmark
@@ -149,6 +149,19 @@ class TestBeforeAnyWork:
         assert "not made for the engine's platform" in refused(
             our_engine, reference(registry.address, "pulls/arm:listed")
         )
+
+    def test_another_architecture_that_is_asked_for(self, our_engine: DockerEngine, registry: ImageRegistry) -> None:
+        registry.push("pulls/asked", "alone", random_layer(100), architecture="arm64")
+        registry.push("pulls/asked", "listed", random_layer(100), architecture="arm64", wrap=True)
+        for tag in ("alone", "listed"):
+            name = reference(registry.address, f"pulls/asked:{tag}")
+            wanted = [WantedImage(name, "missing", "server 'mine'", "linux/arm64")]
+            to_pull = check_before_work(our_engine, wanted, environ=os.environ)
+            pull_images(our_engine, to_pull, platforms=named_platforms(wanted))
+            found = our_engine.find_image(str(name))
+            assert found is not None
+            assert found.platform == "linux/arm64"
+            assert check_before_work(our_engine, wanted, environ=os.environ) == []
 
     def test_policies(self, our_engine: DockerEngine, registry: ImageRegistry) -> None:
         registry.push("pulls/policy", "1", random_layer(100))

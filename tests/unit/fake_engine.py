@@ -189,8 +189,10 @@ class FakeEngine:
         self.logs[tag] = log
         return log
 
-    def pull_image(self, reference: str, *, silence_s: float) -> FakePull:
+    def pull_image(self, reference: str, *, silence_s: float, platform: str = "") -> FakePull:
         self._called("pull_image")
+        if platform:
+            self.platforms.setdefault(reference, platform)
 
         def finish() -> None:
             if self.pull_errors.get(reference):

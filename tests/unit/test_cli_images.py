@@ -75,6 +75,10 @@ class TestBuildAndList:
     def test_no_python(self, engine: FakeEngine, capsys: pytest.CaptureFixture[str]) -> None:
         engine.images.clear()
         assert [entry["reference"] for entry in as_json(capsys, "list")] == [None, None, None]
+        assert f"The image {PYTHON_IMAGE} of Python, which every server image stands on, cannot" in refused(
+            capsys, "build"
+        )
+        assert engine.calls["pull_image"] == 0
 
     def test_a_table(self, engine: FakeEngine, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         assert main(["images", "build"]) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -18,11 +19,11 @@ def version(request: Request) -> None:
     request.send_json({"ApiVersion": "1.41", "Version": "20.10.24", "Os": "linux", "Arch": "amd64"})
 
 
-def pull(routes: dict[str, Route], reference: str = "host:1/a:1") -> list[PullStep]:
+def pull(routes: dict[str, Route], reference: str = "host:1/a:1", platform: str = "") -> list[PullStep]:
     with fake_daemon(routes) as daemon:
         engine = DockerEngine.connect({"DOCKER_HOST": daemon.url})
         try:
-            return list(engine.pull_image(reference, silence_s=0.5))
+            return list(engine.pull_image(reference, silence_s=0.5, platform=platform))
         finally:
             engine.close()
 
@@ -49,6 +50,19 @@ def test_steps() -> None:
         PullStep("aa", "Downloading", 1, 2),
         PullStep("", "Status: Downloaded newer image for a:1"),
     ]
+
+
+@pytest.mark.parametrize(("platform", "query"), [("", None), ("linux/arm64", ["linux/arm64"])])
+def test_platform(platform: str, query: list[str] | None) -> None:
+    asked: list[dict[str, list[str]]] = []
+
+    def serve(request: Request) -> None:
+        asked.append(parse_qs(urlsplit(request.path).query))
+        request.begin_chunks()
+        request.end_chunks()
+
+    pull({"POST /images/create": serve}, platform=platform)
+    assert asked[0].get("platform") == query
 
 
 def test_failures() -> None:

@@ -58,8 +58,8 @@ class TestPulls:
         assert {(progress.image, progress.repository) for progress in seen} == {(ONE, "host.invalid/one")}
         assert told(seen) == [
             ("pulling", "", False),
-            ("pulling", "25 % (0.5 of 2.0 MB, 0 of 1 layers)", False),
-            ("pulling", "100 % (2.0 of 2.0 MB, 1 of 1 layers)", False),
+            ("pulling", "25 % (0.5 of 2.0 MB)", False),
+            ("pulling", "100 % (2.0 of 2.0 MB)", False),
             ("pulling", "", True),
         ]
 

@@ -25,6 +25,7 @@ from nemo_gym.containers.images import (
     ensure_base,
     ensure_images,
     find_ca_bundle,
+    find_missing_python,
     image_files,
     python_image_of,
     tag_of,
@@ -330,6 +331,18 @@ class TestPython:
             ensure_base(FakeEngine(), files)
         assert "NEMO_GYM_PYTHON_IMAGE" in str(caught.value)
         assert caught.value.log_tail == "no registry answers"
+
+    def test_which_one_is_missing(self) -> None:
+        assert find_missing_python(FakeEngine(images={LOCAL_PYTHON_IMAGE: PYTHON_ID})) is None
+        missing = find_missing_python(FakeEngine())
+        assert missing is not None
+        assert str(missing.reference) == PYTHON_IMAGE
+        assert missing.advice.startswith("Where no image registry can be reached, `scripts/base-image`")
+        mine = find_missing_python(FakeEngine(images={PYTHON_IMAGE: PYTHON_ID}), "mine:1")
+        assert mine is not None
+        assert str(mine.reference) == "mine:1"
+        with pytest.raises(ConfigError, match="NEMO_GYM_PYTHON_IMAGE: 'Mine:1' is no image reference"):
+            find_missing_python(FakeEngine(), "Mine:1")
 
     @pytest.mark.parametrize(("environ", "choice"), [({}, None), ({"NEMO_GYM_PYTHON_IMAGE": ""}, None)])
     def test_no_choice(self, environ: dict[str, str], choice: str | None) -> None:

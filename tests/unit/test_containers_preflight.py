@@ -11,7 +11,7 @@ import pytest
 
 from nemo_gym.containers import preflight
 from nemo_gym.containers.engine import EngineState, RemoteImage
-from nemo_gym.containers.preflight import PullPolicy, WantedImage, check_before_work
+from nemo_gym.containers.preflight import PullPolicy, WantedImage, check_before_work, named_platforms
 from nemo_gym.containers.references import ImageReference, parse_reference
 from nemo_gym.errors import ConfigError, EngineError
 from tests.unit.fake_engine import LOCAL, FakeEngine
@@ -25,15 +25,25 @@ def wanted(name: str, policy: PullPolicy = "missing") -> WantedImage:
 
 
 def check(
-    engine: FakeEngine, *images: WantedImage, builds: int = 0, config: Path | None = None
+    engine: FakeEngine,
+    *images: WantedImage,
+    builds: int = 0,
+    config: Path | None = None,
+    python: WantedImage | None = None,
 ) -> list[ImageReference]:
     environ = {"DOCKER_CONFIG": str(config or "/nowhere")}
-    return check_before_work(engine, images, builds=builds, environ=environ)
+    return check_before_work(engine, images, builds=builds, python=python, environ=environ)
 
 
-def problem(engine: FakeEngine, *images: WantedImage, builds: int = 0, config: Path | None = None) -> str:
+def problem(
+    engine: FakeEngine,
+    *images: WantedImage,
+    builds: int = 0,
+    config: Path | None = None,
+    python: WantedImage | None = None,
+) -> str:
     with pytest.raises(ConfigError) as caught:
-        check(engine, *images, builds=builds, config=config)
+        check(engine, *images, builds=builds, config=config, python=python)
     return str(caught.value)
 
 
@@ -89,6 +99,55 @@ class TestPlatform:
         assert "is made for linux/arm64, windows/amd64, and" in problem(engine, wanted("two"))
         engine.remote_images["host.invalid/two:1"] = RemoteImage("sha256:aa", ())  # some do not say
         assert check(engine, wanted("two")) == [wanted("two").reference]
+
+    def test_one_that_the_engine_emulates(self, engine: FakeEngine) -> None:
+        arm = {name: dataclasses.replace(wanted(name), platform="linux/arm64") for name in ("one", "two")}
+        assert problem(engine, arm["one"]) == (
+            "The image host.invalid/one:1 of server 'one' is made for linux/amd64, and its image.platform is "
+            "linux/arm64. Correct that, or, where only the engine's copy is for another one, type `docker pull "
+            "--platform linux/arm64 host.invalid/one:1`."
+        )
+        assert "its image.platform is linux/arm64" in problem(engine, arm["two"])
+        engine.platforms["host.invalid/one:1"] = "linux/arm64"
+        assert problem(engine, wanted("one")).endswith(
+            "Where the engine emulates linux/arm64, say so: `image: {platform: linux/arm64}`."
+        )
+        engine.remote_images["host.invalid/two:1"] = RemoteImage("sha256:aa", ("linux/amd64", "linux/arm64"))
+        assert check(engine, arm["one"], arm["two"]) == [arm["two"].reference]
+        assert named_platforms([arm["one"], wanted("two")]) == {arm["one"].reference: "linux/arm64"}
+
+    def test_two_at_once(self, engine: FakeEngine) -> None:
+        arm = dataclasses.replace(wanted("two"), platform="linux/arm64", wanted_by="server 'arm'")
+        engine.remote_images["host.invalid/two:1"] = RemoteImage("sha256:aa", ("linux/amd64", "linux/arm64"))
+        assert problem(engine, wanted("two"), arm) == (
+            "The image host.invalid/two:1 is wanted for the engine's own platform by server 'two' and for linux/arm64 "
+            "by server 'arm'. Name the same image.platform in both, or each image by its own digest."
+        )
+
+
+class TestPython:
+    """What builds stand on is looked at, and the build pulls it."""
+
+    PYTHON = WantedImage(parse_reference("host.invalid/python:3"), "missing", "Python", advice="Make one.")
+
+    def test_it_can_be_had(self, engine: FakeEngine) -> None:
+        engine.remote_images["host.invalid/python:3"] = RemoteImage("sha256:aa", AMD64)
+        assert check(engine, wanted("two"), python=self.PYTHON, builds=2) == [wanted("two").reference]
+
+    def test_it_cannot(self, engine: FakeEngine) -> None:
+        message = problem(engine, wanted("three"), python=self.PYTHON)
+        assert message.startswith("2 things stand in the way:")
+        assert message.endswith("The registry has no such tag or digest. Check the reference. Make one.")
+
+    def test_for_another_platform(self, engine: FakeEngine) -> None:
+        engine.remote_images["host.invalid/python:3"] = RemoteImage("sha256:aa", ("linux/arm64",))
+        assert problem(engine, python=self.PYTHON).endswith("or build one there and push it. Make one.")
+
+    def test_disk(self, engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        engine.data_root = str(tmp_path)
+        engine.remote_images["host.invalid/python:3"] = RemoteImage("sha256:aa", AMD64)
+        monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: Usage(10**10, 0, 550_000_000))
+        assert "for 1 images to pull and 1 to build" in problem(engine, python=self.PYTHON, builds=1)
 
 
 class TestRegistry:

@@ -212,3 +212,18 @@ class TestProgress:
         with caplog.at_level(logging.INFO):
             refused(engine, ONE, stall_timeout_s=0.3)
         assert f"pulling {ONE}: 25 % (1.0 of 4.0 MB, 0 of 1 layers)" in caplog.text
+
+
+class TestPlatform:
+    def test_it_is_asked_for(self, engine: FakeEngine) -> None:
+        pull_images(engine, [ONE, TWO], platforms={ONE: "linux/arm64"})
+        assert engine.platforms == {str(ONE): "linux/arm64"}
+
+    def test_another_arrives(self, engine: FakeEngine) -> None:
+        engine.platforms[str(ONE)] = "linux/amd64"
+        with pytest.raises(ImageError) as caught:
+            pull_images(engine, [ONE], platforms={ONE: "linux/arm64"})
+        assert str(caught.value) == (
+            "host.invalid/one:1 was pulled for linux/arm64, as its image.platform says, and what arrived is for "
+            "linux/amd64. Name an image that there is for linux/arm64, or correct image.platform."
+        )

@@ -28,18 +28,27 @@ def test_reference_and_policy() -> None:
     assert find({"reference": "host:5000/a/b:1", "pull_policy": "never"}) == WantedImage(
         reference, "never", "server 'mine'"
     )
+    assert find({"reference": "host:5000/a/b:1", "platform": "linux/arm64"}) == WantedImage(
+        reference, "missing", "server 'mine'", "linux/arm64"
+    )
 
 
 @pytest.mark.parametrize(
     ("image", "why"),
     [
         ("a/b:1", "image must be a block, as in `image: {reference: a/b:1}`, and is 'a/b:1'."),
-        ({}, "image.reference: Field required. Known keys: reference, pull_policy."),
+        ({}, "image.reference: Field required. Known keys: reference, pull_policy, platform."),
         ({"reference": 3}, "image.reference: Input should be a valid string"),
         (
             {"reference": "a", "pull_policy": "sometimes"},
             "image.pull_policy: Input should be 'missing', 'always' or 'never'",
         ),
+        ({"reference": "a", "platform": 1}, "image.platform: Input should be a valid string"),
+        (
+            {"reference": "a", "platform": "arm64"},
+            "image.platform must be OS/ARCHITECTURE in the engine's words, as in linux/arm64, and is 'arm64'.",
+        ),
+        ({"reference": "a", "platform": ""}, "image.platform must be OS/ARCHITECTURE"),
         ({"reference": "a", "tag": "b"}, "image.tag: Extra inputs are not permitted"),
         (
             {"reference": "Team/Mine:1"},

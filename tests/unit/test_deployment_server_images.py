@@ -98,6 +98,7 @@ class TestEnsuring:
     def test_the_users_python(self, engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("NEMO_GYM_PYTHON_IMAGE", "mine:1")
         engine.pullable.add("mine:1")
+        engine.remote_images["mine:1"] = RemoteImage("sha256:aa", ("linux/amd64",))
         add_folder(tmp_path, "resources_servers/one")
         ensure_server_images(engine, build_topology({"a": resources("one")}), [])
         assert {build["build_args"]["PYTHON_IMAGE"] for build in engine.builds} == {"mine:1"}
@@ -152,6 +153,27 @@ class TestReferences:
             ensure_server_images(engine, build_topology(self.config()), [])
         assert engine.builds == []
         assert engine.calls["pull_image"] == 0
+
+    def test_python_is_a_part_of_the_one_report(self, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("NEMO_GYM_PYTHON_IMAGE", "host.invalid/python:3")
+        engine.remote_images.clear()
+        with pytest.raises(ConfigError) as caught:
+            ensure_server_images(engine, build_topology(self.config()), [])
+        first, server, python = str(caught.value).splitlines()
+        assert first == "2 things stand in the way:"
+        assert server.startswith("- The image host.invalid/team/server:1 of server 'a' cannot be pulled: manifest")
+        assert python.startswith("- The image host.invalid/python:3 of Python, which every server image stands on, can")
+        assert "`scripts/base-image` in a checkout" in python
+        assert engine.calls["pull_image"] == 0
+
+    def test_for_a_platform_that_the_engine_emulates(self, engine: FakeEngine) -> None:
+        engine.remote_images[self.REFERENCE] = RemoteImage("sha256:aa", ("linux/amd64", "linux/arm64"))
+        topology = build_topology(self.config(platform="linux/arm64"))
+        assert ensure_server_images(engine, topology, [])["a"] == self.REFERENCE
+        assert engine.platforms == {self.REFERENCE: "linux/arm64"}
+        assert ensure_server_images(engine, topology, [])["a"] == self.REFERENCE
+        with pytest.raises(ConfigError, match="is made for linux/arm64, and the engine runs linux/amd64"):
+            ensure_server_images(engine, build_topology(self.config()), [])
 
     def test_a_name_that_is_none(self) -> None:
         with pytest.raises(ConfigError, match="no image reference: the name may hold no capitals"):
