@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,9 +38,6 @@ _ADOPTION_TIMEOUT_S = 30.0
 _ADOPTED = "adopted"
 # each relayed connection takes two; the usual limit of 1024 is for programs that use select()
 _DESCRIPTORS = 65536
-
-# keepers left to themselves: a child that outlives its handle is meant to, and no leak
-_abandoned: list[subprocess.Popen[bytes]] = []
 
 
 class Keeper:
@@ -138,7 +136,8 @@ class Keeper:
     def abandon(self) -> None:
         """Leave the session to the keeper: one that it has adopted, or one that it is to go on removing."""
         self._control.close()
-        _abandoned.append(self._process)
+        # it may outlive this process, and is no leak then; if it ends first, it is not left a zombie
+        threading.Thread(target=self._process.wait, name="nemo-gym-keeper-end", daemon=True).start()
 
     def _wait(self) -> None:
         try:
