@@ -131,8 +131,7 @@ class DockerEngine(DockerImages, DockerPulls):
 
     @translated
     def open_stdin(self, container_id: str) -> SocketStdin:
-        response = self._client.attach_socket(container_id, params={"stdin": 1, "stream": 1})
-        return SocketStdin(response)
+        return SocketStdin.attach(self._client, container_id)
 
     @translated
     def start_container(self, container_id: str) -> None:

@@ -41,6 +41,17 @@ class SocketStdin:
         if hasattr(self._socket, "settimeout"):
             self._socket.settimeout(_SEND_TIMEOUT_S)
 
+    @classmethod
+    def attach(cls, client: Any, container_id: str) -> SocketStdin:
+        """Attach within the client's timeout. The SDK's own ``attach_socket`` waits without end for an answer."""
+        response = client._post(
+            client._url("/containers/{0}/attach", container_id),
+            params={"stdin": 1, "stream": 1},
+            headers={"Connection": "Upgrade", "Upgrade": "tcp"},
+            stream=True,
+        )
+        return cls(client._get_raw_response_socket(response))
+
     def send(self, data: bytes) -> None:
         with self._lock:
             try:

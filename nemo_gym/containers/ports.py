@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import socket
+import threading
 
+from tenacity import (
+    Retrying,
+    retry_if_exception_type,
+    retry_if_result,
+    sleep_using_event,
+    stop_after_delay,
+    stop_any,
+    stop_when_event_set,
+    wait_exponential,
+)
+
+from nemo_gym.containers import reaper
 from nemo_gym.containers.engine import ContainerEngine
 from nemo_gym.containers.labels import SESSION, Liveness, Owner, liveness
-from nemo_gym.errors import ConfigError
+from nemo_gym.errors import ConfigError, PortTakenError
+
+_PORT_PATIENCE_S = 30.0
+_HOLDER_PATIENCE_S = 3.0
+_ENGINES_PROXIES = {"docker-proxy", "rootlesskit", "rootlessport", "com.docker.backend"}
+"""What listens on the host for a published port: to stop it is no remedy, and it is the container that counts."""
 
 
 def check_port_free(engine: ContainerEngine, address: str, port: int, option: str) -> None:
@@ -16,14 +34,39 @@ def check_port_free(engine: ContainerEngine, address: str, port: int, option: st
     """
     if not isinstance(port, int) or isinstance(port, bool) or not 1 <= port <= 65535:
         raise ConfigError(f"{option} must be a TCP port from 1 to 65535, and is {port!r}.")
-    if _is_taken(engine, address, port):
+    if not _is_taken(engine, address, port):
+        return
+    # by a session of ours whose owner is dead, perhaps: this start would sweep that one anyway
+    if not reaper.sweep(engine).removed or _is_taken(engine, address, port):
         raise port_taken_error(engine, port, option)
+
+
+def start_on_free_port(engine: ContainerEngine, container_id: str, cancelled: threading.Event) -> None:
+    """Start a container whose host port the engine chooses.
+
+    An engine tries some ports in a row and gives up when others hold all of them; asked again, it goes on from there.
+    Raises ``PortTakenError`` when none was found in time, or once ``cancelled`` is set.
+    """
+    Retrying(
+        retry=retry_if_exception_type(PortTakenError),
+        wait=wait_exponential(multiplier=0.05, max=1.0),
+        stop=stop_any(stop_after_delay(_PORT_PATIENCE_S), stop_when_event_set(cancelled)),
+        sleep=sleep_using_event(cancelled),
+        reraise=True,
+    )(engine.start_container, container_id)
 
 
 def port_taken_error(engine: ContainerEngine, port: int, option: str) -> ConfigError:
     """The error for a taken port: who holds it, as far as that can be found out, and what to do."""
-    holder, remedy = _container_holder(engine, port) or _process_holder(port) or ("another process", "")
-    remedy = remedy or "Stop it, or choose another port."
+    # the engine listens for a container some tenths of a second before it lists that as running
+    look = Retrying(
+        retry=retry_if_result(lambda found: found is None),
+        wait=wait_exponential(multiplier=0.02, max=0.2),
+        stop=stop_after_delay(_HOLDER_PATIENCE_S),
+        retry_error_callback=lambda _: None,
+    )
+    found = look(lambda: _container_holder(engine, port) or _process_holder(port))
+    holder, remedy = found or ("another process or container", "Stop it, or choose another port.")
     return ConfigError(f"{option} {port} is in use by {holder}. {remedy}")
 
 
@@ -77,5 +120,7 @@ def _process_holder(port: int) -> tuple[str, str] | None:
                 name = psutil.Process(found.pid).name()
             except psutil.Error:
                 name = "a process"
+            if name in _ENGINES_PROXIES:
+                return None
             return f"{name} (pid {found.pid})", f"Stop it with `kill {found.pid}`, or choose another port."
     return None

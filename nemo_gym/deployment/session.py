@@ -192,14 +192,15 @@ class Session:
             return self._wait_ready(spec, container_id, began)
 
     def _start_container(self, server: str, container_id: str, began: float) -> None:
-        try:
-            with self._engine_refusals(server, "start", began, container_id):
+        fixed_port = self._settings.registry_port if server == REGISTRY else None
+        with self._engine_refusals(server, "start", began, container_id):
+            if fixed_port is None:
+                ports.start_on_free_port(self._engine, container_id, self._cancelled)
+                return
+            try:
                 self._engine.start_container(container_id)
-        except PortTakenError as error:
-            port = self._settings.registry_port
-            if port is None:
-                raise
-            raise ports.port_taken_error(self._engine, port, self._settings.port_option) from error
+            except PortTakenError as error:
+                raise ports.port_taken_error(self._engine, fixed_port, self._settings.port_option) from error
 
     @contextlib.contextmanager
     def _engine_refusals(
@@ -208,8 +209,6 @@ class Session:
         """What the engine refuses to do for a server is that server's failure to start, with any log it has."""
         try:
             yield
-        except PortTakenError:
-            raise
         except EngineError as error:
             self._check_cancelled()
             raise failures.refused(self._diagnosis.failed(server, phase, began, container_id), str(error)) from error

@@ -117,10 +117,10 @@ class EngineProxy:
             return
         engine_reader, engine_writer = await asyncio.open_unix_connection(self._engine)
         try:
-            engine_writer.write(_for_one_request(head))
-            upwards = asyncio.ensure_future(_pipe(reader, engine_writer))
+            engine_writer.write(head)
+            upwards = asyncio.ensure_future(_pass_up(reader, engine_writer, is_upgraded=_is_upgrade(head)))
             try:
-                answer = await engine_reader.read(65536)
+                answer = await engine_reader.readuntil(b"\r\n\r\n")
                 if rule and fault == "delay answer":
                     await asyncio.sleep(rule.seconds)
                 if fault == "break answer":
@@ -129,7 +129,7 @@ class EngineProxy:
                     await _swallow(engine_reader)
                     await upwards
                     return
-                writer.write(answer)
+                writer.write(answer if _is_upgrade(head) else _only_one(answer))
                 await _pipe(engine_reader, writer)
             finally:
                 upwards.cancel()
@@ -137,12 +137,26 @@ class EngineProxy:
             engine_writer.close()
 
 
-def _for_one_request(head: bytes) -> bytes:
-    """The request's head with its connection meant for it alone; an upgrade (attach) is one anyway."""
-    if re.search(rb"\r\nUpgrade:", head, re.IGNORECASE):
-        return head
-    head = re.sub(rb"\r\nConnection:[^\r]*", b"", head, flags=re.IGNORECASE)
-    return head.removesuffix(b"\r\n") + b"Connection: close\r\n\r\n"
+def _is_upgrade(head: bytes) -> bool:
+    return re.search(rb"\r\nUpgrade:", head, re.IGNORECASE) is not None
+
+
+def _only_one(answer_head: bytes) -> bytes:
+    """The answer's head, telling the caller that its connection ends with it.
+
+    The request is left alone: an engine that is told so there does not notice a caller that dies during a build.
+    """
+    return answer_head.removesuffix(b"\r\n") + b"Connection: close\r\n\r\n"
+
+
+async def _pass_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_upgraded: bool) -> None:
+    """What the caller sends. Its end is the caller's, and the engine's to know of: only a stream may end in half."""
+    try:
+        await _pipe(reader, writer)
+    except OSError:  # it died with an answer unread
+        is_upgraded = False
+    if not is_upgraded:
+        writer.close()
 
 
 async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

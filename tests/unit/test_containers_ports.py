@@ -72,7 +72,7 @@ class TestProcesses:
             raise psutil.AccessDenied
 
         monkeypatch.setattr(psutil, "net_connections", refuse)
-        with pytest.raises(ConfigError, match=r"is in use by another process\. Stop it, or choose another port\."):
+        with pytest.raises(ConfigError, match=r"is in use by another process or container\. Stop it, or choose"):
             check(FakeEngine(), listener.getsockname()[1])
 
     def test_gone_while_it_is_named(self, listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
