@@ -94,8 +94,8 @@ class Scene:
     def last_seen(self) -> float:
         """When the last piece was there. Looks until the keeper has ended, which is some seconds after that."""
         seen, deadline = time.monotonic(), time.monotonic() + ENDED_S
-        while (pieces := self.pieces()) or processes_started_under(self.temporary_folder):
-            assert time.monotonic() < deadline
+        while (pieces := self.pieces()) or (keepers := processes_started_under(self.temporary_folder)):
+            assert time.monotonic() < deadline, pieces or keepers
             seen = time.monotonic() if pieces else seen
             time.sleep(0.02)
         return seen
