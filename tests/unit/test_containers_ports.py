@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,8 +13,9 @@ import psutil
 import pytest
 
 from nemo_gym.containers.labels import Owner, session_labels
-from nemo_gym.containers.ports import check_port_free, port_taken_error
-from nemo_gym.errors import ConfigError
+from nemo_gym.containers.ports import check_port_free, port_taken_error, start_on_free_port
+from nemo_gym.containers.spec import ContainerSpec
+from nemo_gym.errors import ConfigError, PortTakenError
 from tests.unit.fake_engine import LOCAL, FakeEngine
 
 
@@ -125,3 +127,37 @@ class TestContainers:
         engine = FakeEngine()
         engine.add("web", host_ports=(1, 2))
         check(engine, free_port())
+
+
+class TestPortsThatTheEngineChooses:
+    def test_taken_ones_are_tried_past(self) -> None:
+        engine = FakeEngine(errors={"start_container": [PortTakenError("address already in use")] * 3})
+        start_on_free_port(engine, self.container(engine), threading.Event())
+        assert [state.status for state in engine.list_containers("")] == ["running"]
+
+    def test_not_once_the_start_is_given_up(self) -> None:
+        engine = FakeEngine(errors={"start_container": [PortTakenError("address already in use")] * 3})
+        cancelled = threading.Event()
+        cancelled.set()
+        with pytest.raises(PortTakenError):
+            start_on_free_port(engine, self.container(engine), cancelled)
+
+    def container(self, engine: FakeEngine) -> str:
+        return engine.create_container(ContainerSpec(name="a", alias="a", image="image", networks=("net",)))
+
+
+def test_a_dead_session_of_ours_on_the_port_is_swept() -> None:
+    engine = FakeEngine()
+    dead = dataclasses.replace(Owner.current(), start="another")
+    port = free_port()
+    engine.add("orphan", session_labels("dead", dead), host_ports=(port,))
+    check(engine, port)
+    assert engine.list_containers("") == []
+
+
+def test_the_engines_own_proxy_is_not_named(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container that is about to run: its port is held, and it is not listed with it yet."""
+    monkeypatch.setattr(psutil.Process, "name", lambda process: "docker-proxy")
+    with pytest.raises(ConfigError, match="another process or container") as caught:
+        check(FakeEngine(), listener.getsockname()[1])
+    assert "kill" not in str(caught.value)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nemo_gym.containers.deaths import Death
 from nemo_gym.containers.readiness import NotReadyError, NotReadyReason
-from nemo_gym.deployment.failures import FailedServer, died, not_ready, refused
+from nemo_gym.deployment.failures import FailedServer, died, not_ready, refused, with_logs
 from nemo_gym.errors import ConfigError, ServerStartError
 
 SERVER = FailedServer("verifier", "resources_servers", "ready", 1.26, "one\ntwo\n")
@@ -22,6 +23,25 @@ def as_it_is(text: str) -> str:
 
 def fail(reason: NotReadyReason, detail: str = "the detail", **answer: Any) -> ServerStartError:
     return not_ready(SERVER, NotReadyError(reason, detail, answer), as_it_is, as_it_is)
+
+
+def test_a_failure_also_says_where_the_logs_are() -> None:
+    error = died(SERVER, EXITED)
+    whole = with_logs(error, Path("results/logs/0a1b2c3d4e"))
+    assert str(whole) == f"{error}\nThe logs of all servers: results/logs/0a1b2c3d4e"
+    assert whole.__dict__ == error.__dict__
+
+
+def test_a_program_that_came_to_its_end_is_told_apart() -> None:
+    error = died(SERVER, Death("id", 0, False, ""))
+    assert "Likely cause: its program came to its end instead of serving." in str(error)
+
+
+def test_an_endless_line_is_shortened() -> None:
+    error = died(dataclasses.replace(SERVER, log=f"begin {'x' * 100_000} end\n"), EXITED)
+    assert error.log_tail.startswith("begin x")
+    assert error.log_tail.endswith("x end")
+    assert len(error.log_tail) < 600
 
 
 class TestDied:
