@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -54,10 +55,15 @@ class PrivateEngine:
         command += ["--data-root", f"{self._folder}/data", "--exec-root", f"{self._folder}/exec"]
         command += ["--pidfile", f"{self._folder}/pid"]
         with (self._folder / "log").open("a", encoding="utf-8") as log:
-            self._daemon = self._machine.popen(command, stdout=log, stderr=log, start_new_session=True)
+            # it outlives the test that restarts it, and is none of what that test may leave behind
+            environ = {name: value for name, value in os.environ.items() if name != "TMPDIR"}
+            self._daemon = self._machine.popen(command, stdout=log, stderr=log, start_new_session=True, env=environ)
         deadline = time.monotonic() + START_S
         while True:
             with contextlib.suppress(docker.errors.DockerException, requests.RequestException, OSError):
+                # without the SDK first, which leaves its socket open when nobody listens
+                with socket.socket(socket.AF_UNIX) as probe:
+                    probe.connect(str(self.socket))
                 with self.client() as client:
                     client.ping()
                 return
@@ -75,7 +81,6 @@ class PrivateEngine:
 
     @contextlib.contextmanager
     def client(self) -> Iterator[docker.APIClient]:
-        # the version is named: the SDK leaves its connection open when a question for it fails
         with contextlib.closing(docker.APIClient(f"unix://{self.socket}", version="1.41", timeout=60)) as client:
             yield client
 
