@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import ipaddress
+import os
 import statistics
 import time
 from collections.abc import Sequence
@@ -52,7 +54,7 @@ def floor(overrides: dict[str, str]) -> Round:
     """The same containers with the bare SDK: what the engine itself needs for them."""
     config = to_plain(load_config(serving_config_paths(BENCHMARK, "openai_model"), overrides, serving=True))
     topology = build_topology(config)
-    engine = DockerEngine.connect({})
+    engine = DockerEngine.connect(os.environ)
     images = ensure_server_images(engine, topology, ())
     engine.close()
     served = {server.name: server for server in topology.servers}
@@ -68,7 +70,7 @@ def floor(overrides: dict[str, str]) -> Round:
         )
         for spec in specs
     }
-    client = docker.APIClient(timeout=60, max_pool_size=32)
+    client = docker.from_env(timeout=60, max_pool_size=32).api
     began = time.monotonic()
     network_id = client.create_network(network)["Id"]
     with ThreadPoolExecutor(len(specs)) as pool:
@@ -115,8 +117,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=20)
     arguments = parser.parse_args()
-    client = docker.APIClient()
-    gateway = client.inspect_network("bridge")["IPAM"]["Config"][0]["Gateway"]
+    client = docker.from_env().api
+    pool = client.inspect_network("bridge")["IPAM"]["Config"][0]
+    # an engine that has just made its bridge does not say
+    gateway = pool.get("Gateway") or str(next(ipaddress.ip_network(pool["Subnet"]).hosts()))
     client.close()
     # on the bridge's own address, which containers reach as it is: the floor has no relay
     with ScriptedEndpoint(lambda prompt: "", address=gateway) as endpoint:
