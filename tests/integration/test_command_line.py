@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +22,17 @@ from tests.support.sessions import OWNER_PID, SERVER
 from tests.support.truthful import always_right
 
 
-def gym(*arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """The command in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "nemo_gym", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **options,
-    )
+@contextlib.contextmanager
+def gym(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process of its own, which does not outlive a test that fails."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "nemo_gym", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
 
 
 def run_arguments(endpoint: ScriptedEndpoint, output: Path, *more: str) -> list[str]:
@@ -94,8 +99,10 @@ def test_ctrl_c_during_the_run_keeps_what_is_there(planned: PlannedBenchmark, tm
     output = tmp_path / "x.jsonl"
     with ScriptedEndpoint(answer_half) as endpoint:
         with gym(*run_arguments(endpoint, output, "--concurrency", "10")) as process:
-            while not (output.is_file() and len(read_lines(output)) == 50):
+            # lines are counted, not read: the last one may be half written
+            while not (output.is_file() and output.read_bytes().count(b"\n") == 50):
                 assert process.poll() is None, process.communicate()
+                time.sleep(0.02)
             os.kill(process.pid, signal.SIGINT)
             _, said = process.communicate(timeout=60)
         held.set()
