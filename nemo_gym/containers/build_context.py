@@ -23,6 +23,13 @@ CA_BUNDLE = "ca-bundle.crt"
 # beside app.py: what the server does not need when it runs (data: rows of its benchmark, which callers send)
 _LEFT_OUT = {"tests", "README.md", "data"}
 
+# app.py imports its folder's other modules by the names they have on the host, images.<server type>.<implementation>.x
+_OWN_PACKAGE = b"""\
+from pathlib import Path
+
+__path__ = [str(Path(__file__).parents[3])]
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class ContextFile:
@@ -94,6 +101,8 @@ def load_server_context(folder: Path, repository: str, dockerfile: Path, ca_bund
         for path in sorted(folder.rglob("*"))
         if path.is_file() and not _is_left_out(path.relative_to(folder))
     }
+    if any(path.endswith(".py") and path != "app/app.py" for path in files):
+        files[f"app/images/{folder.parent.name}/{folder.name}/__init__.py"] = ContextFile(_OWN_PACKAGE)
     files["Dockerfile"] = _read(own if own.is_file() else dockerfile)
     files["requirements.txt"] = _read(requirements) if requirements.is_file() else ContextFile(b"")
     files[CA_BUNDLE] = ContextFile(ca_bundle)

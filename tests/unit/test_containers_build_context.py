@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -128,6 +130,7 @@ class TestServerContext:
             "Dockerfile",
             "app/app.py",
             "app/config.yaml",
+            f"app/images/{folder.parent.name}/mcqa/__init__.py",
             "app/lib/data/table.csv",
             "app/lib/tests/kept.py",
             "app/lib/words.txt",
@@ -138,6 +141,24 @@ class TestServerContext:
         assert files["Dockerfile"].content == b"FROM shared"
         assert files["requirements.txt"].content == b"content of requirements.txt"
         assert files["ca-bundle.crt"].content == b"bundle"
+
+    def test_modules_beside_app_have_the_names_they_have_on_the_host(self, tmp_path: Path) -> None:
+        folder = tmp_path / "images" / "resources_servers" / "pair"
+        folder.mkdir(parents=True)
+        (tmp_path / "images" / "Dockerfile").touch()
+        (folder / "app.py").write_text("from images.resources_servers.pair.other import VALUE\n\nprint(VALUE)\n")
+        (folder / "other.py").write_text("VALUE = 'found'\n")
+        context = load_server_context(folder, "nemo-gym/pair", tmp_path / "images" / "Dockerfile", b"")
+        with tarfile.open(fileobj=context.to_tar()) as tar:
+            tar.extractall(tmp_path / "inside", filter="data")
+        command = [sys.executable, "app.py"]
+        done = subprocess.run(
+            command, cwd=tmp_path / "inside" / "app", env={}, capture_output=True, text=True, check=False
+        )
+        assert (done.stdout, done.stderr) == ("found\n", "")
+        (folder / "other.py").unlink()
+        alone = load_server_context(folder, "nemo-gym/pair", tmp_path / "images" / "Dockerfile", b"")
+        assert [path for path in alone.files if path.endswith(".py")] == ["app/app.py"]
 
     def test_its_own_dockerfile_wins(self, folder: Path) -> None:
         (folder / "Dockerfile").write_text("FROM own")
