@@ -53,6 +53,15 @@ def tool(method: Method) -> Method:
     return method
 
 
+def tool_names(server_type: type[ResourcesServer]) -> list[str]:
+    """The names of the methods that are tools, sorted."""
+    names = [name for name in dir(server_type) if getattr(getattr(server_type, name), "__ng_tool__", False)]
+    for name in names:
+        if name in _RESERVED:
+            raise ConfigError(f"a tool cannot be called {name}: that route has a meaning of its own")
+    return names
+
+
 class ResourcesSettings(ServerSettings):
     """Settings of every resources server."""
 
@@ -85,7 +94,7 @@ class ResourcesServer(Server):
             raise ConfigError(f"{type(self).__name__} has no verify method")
         seed = _TypedMethod(getattr(self, "seed_session", _seed_nothing), RunRequest)
         verify = _TypedMethod(self.verify, VerifyRequest)
-        tools = {name: _TypedMethod(getattr(self, name), JsonDict) for name in self._tool_names()}
+        tools = {name: _TypedMethod(getattr(self, name), JsonDict) for name in tool_names(type(self))}
         self._stateful = any(method.takes_session for method in (seed, verify, *tools.values()))
         self._sessions = SessionStore(
             self.name,
@@ -104,13 +113,6 @@ class ResourcesServer(Server):
     async def running(self) -> AsyncIterator[None]:
         yield
         self._sessions.close()
-
-    def _tool_names(self) -> list[str]:
-        names = [n for n in dir(type(self)) if getattr(getattr(type(self), n), "__ng_tool__", False)]
-        for name in names:
-            if name in _RESERVED:
-                raise ConfigError(f"a tool cannot be called {name}: that route has a meaning of its own")
-        return names
 
     def _method_route(self, method: _TypedMethod) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
@@ -202,4 +204,5 @@ __all__ = [
     "Session",
     "VerifyRequest",
     "tool",
+    "tool_names",
 ]
