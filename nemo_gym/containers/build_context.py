@@ -15,19 +15,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nemo_gym.containers.requirements import parse_requirements
 from nemo_gym.errors import ConfigError
 
 CA_BUNDLE = "ca-bundle.crt"
 """The host's certificate authorities, for downloads during the build. Not part of the hash, nor of the image."""
 
 # beside app.py: what the server does not need when it runs (data: rows of its benchmark, which callers send)
-_LEFT_OUT = {"tests", "README.md", "data"}
+_LEFT_OUT = frozenset({"tests", "README.md", "data"})
 
-# app.py imports its folder's other modules by the names they have on the host, images.<server type>.<implementation>.x
+# app.py imports its folder's other modules by the names they have on the host, images.<server type>.<implementation>.x,
+# or, where the folder was written elsewhere, <server type>.<implementation>.x
 _OWN_PACKAGE = b"""\
 from pathlib import Path
 
-__path__ = [str(Path(__file__).parents[3])]
+__path__ = [str(Path(__file__).parents[%d])]
 """
 
 
@@ -43,12 +45,13 @@ class ContextFile:
 class BuildContext:
     """An image to be: its repository name, and the files it is built from, by path in the context.
 
-    ``source`` is the folder they come from, for the image's labels.
+    ``source`` is the folder they come from, for the image's labels. ``notices`` are sentences for who builds it.
     """
 
     repository: str
     files: Mapping[str, ContextFile]
     source: Path | None = None
+    notices: tuple[str, ...] = ()
 
     def digest(self) -> str:
         """Sha256 hex over names, modes and contents; the host's CA bundle does not count."""
@@ -90,23 +93,47 @@ def load_base_context(package: Path, dockerfile: Path, requirements: Path, ca_bu
 def load_server_context(folder: Path, repository: str, dockerfile: Path, ca_bundle: bytes) -> BuildContext:
     """A server's folder, with its own ``Dockerfile`` where it has one, else the one given.
 
-    Raises ``ConfigError`` when the folder holds no server.
+    An own ``Dockerfile`` that does not name ``BASE_IMAGE`` was written for no base image of ours: it gets the folder as
+    ``docker build FOLDER`` would give it. Raises ``ConfigError`` when the folder holds no server, or its requirements
+    are such as the given ``Dockerfile`` cannot install.
     """
-    if not (folder / "app.py").is_file() and not (folder / "Dockerfile").is_file():
-        raise ConfigError(f"{folder} holds no server image: it needs an app.py, or a Dockerfile of its own.")
     own = folder / "Dockerfile"
-    requirements = folder / "requirements.txt"
-    files = {
-        f"app/{path.relative_to(folder).as_posix()}": _read(path)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not _is_left_out(path.relative_to(folder))
-    }
-    if any(path.endswith(".py") and path != "app/app.py" for path in files):
-        files[f"app/images/{folder.parent.name}/{folder.name}/__init__.py"] = ContextFile(_OWN_PACKAGE)
+    if not (folder / "app.py").is_file() and not own.is_file():
+        raise ConfigError(f"{folder} holds no server image: it needs an app.py, or a Dockerfile of its own.")
+    if own.is_file() and b"BASE_IMAGE" not in own.read_bytes():
+        return BuildContext(repository, _files_in(folder, left_out=frozenset()), folder)
+    files = {f"app/{path}": file for path, file in _files_in(folder, left_out=_LEFT_OUT).items()}
+    files |= _package_of_modules(folder, files)
     files["Dockerfile"] = _read(own if own.is_file() else dockerfile)
+    requirements = folder / "requirements.txt"
     files["requirements.txt"] = _read(requirements) if requirements.is_file() else ContextFile(b"")
     files[CA_BUNDLE] = ContextFile(ca_bundle)
-    return BuildContext(repository, files, folder)
+    notices: tuple[str, ...] = ()
+    if requirements.is_file() and not own.is_file():
+        wanted = parse_requirements(requirements)
+        files["requirements.txt"], notices = ContextFile(wanted.text.encode()), wanted.notices
+    return BuildContext(repository, files, folder, notices)
+
+
+def _package_of_modules(folder: Path, files: Mapping[str, ContextFile]) -> dict[str, ContextFile]:
+    """What lets a folder's modules import one another by their whole names."""
+    modules = [file.content for path, file in files.items() if path.endswith(".py")]
+    if not any(path.endswith(".py") and path != "app/app.py" for path in files):
+        return {}
+    server_type, implementation = folder.parent.name, folder.name
+    packages = {f"app/images/{server_type}/{implementation}/__init__.py": ContextFile(_OWN_PACKAGE % 3)}
+    elsewhere = re.compile(rf"(?<![\w.]){re.escape(server_type)}\.{re.escape(implementation)}\b".encode())
+    if any(elsewhere.search(module) for module in modules):
+        packages[f"app/{server_type}/{implementation}/__init__.py"] = ContextFile(_OWN_PACKAGE % 2)
+    return packages
+
+
+def _files_in(folder: Path, left_out: frozenset[str]) -> dict[str, ContextFile]:
+    return {
+        path.relative_to(folder).as_posix(): _read(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not _is_left_out(path.relative_to(folder), left_out)
+    }
 
 
 def repository_name(server_type: str, implementation: str) -> str:
@@ -115,8 +142,8 @@ def repository_name(server_type: str, implementation: str) -> str:
     return "/".join(["nemo-gym", *parts])
 
 
-def _is_left_out(path: Path) -> bool:
-    if path.parts[0] in _LEFT_OUT:
+def _is_left_out(path: Path, left_out: frozenset[str]) -> bool:
+    if path.parts[0] in left_out:
         return True
     return any(part == "__pycache__" or part.startswith(".") or part.endswith(".pyc") for part in path.parts)
 
