@@ -10,18 +10,17 @@ from nemo_gym.servers.base import (
     Route,
     Server,
     ServerSettings,
+    adopt_rollout_id,
     decode,
     json_response,
 )
 from nemo_gym.servers.client import Cookies, Reply
-from nemo_gym.servers.logs import current_rollout_id
 from nemo_gym.servers.messages import (
     AggregateRequest,
     JsonDict,
     ResponsesParams,
     RunRequest,
     ServerRef,
-    is_rollout_id,
 )
 
 
@@ -71,10 +70,7 @@ class AgentServer(Server):
         body = await request.read()
         row = decode(body)
         self._parse_row(row)
-        if current_rollout_id.get() is None:
-            # A caller that does not use the prefix may name the rollout in the row.
-            named = row.get("_ng_rollout_id")
-            current_rollout_id.set(named if isinstance(named, str) and is_rollout_id(named) else None)
+        adopt_rollout_id(row)
         return json_response(await self.run(row, body))
 
     async def _responses(self, request: web.Request) -> web.StreamResponse:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import hmac
 import inspect
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, cast, get_type_hints
 
 import orjson
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from nemo_gym.errors import ConfigError
 from nemo_gym.servers.client import DownstreamError, ServerClient
@@ -27,6 +29,7 @@ from nemo_gym.servers.messages import (
     settings_error,
     validation_error_body,
 )
+from nemo_gym.servers.records import OBSERVABILITY, Exchange, RolloutRecords, kind_of
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -44,6 +47,8 @@ class ServerSettings(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     shutdown_grace_s: float = 4.0
     max_body_bytes: int = 2**30
+    records_budget_mb: int = Field(default=64, ge=1)
+    record_body_kb: int = Field(default=256, ge=0)
 
 
 class Route(NamedTuple):
@@ -103,6 +108,7 @@ class Server:
         except ValidationError as error:
             raise settings_error(self.name, error) from None
         self.redact = Redactor(secrets_in(bootstrap.config) | {bootstrap.session_secret, bootstrap.token or ""})
+        self.records = self._open_records()
         self._client: ServerClient | None = None
 
     # -- what subclasses override ------------------------------------------------------------------------
@@ -153,6 +159,8 @@ class Server:
         app.cleanup_ctx.append(self._running)
         app.router.add_get("/", self._identity)
         app.router.add_get("/ready", self._ready)
+        app.router.add_get("/ng-rollout", self._recorded_rollouts)
+        app.router.add_get(ROLLOUT_PREFIX + "/records", self._rollout_records)
         for route in self.routes():
             app.router.add_route(route.method, route.path, route.handler)
             app.router.add_route(route.method, ROLLOUT_PREFIX + route.path, route.handler)
@@ -189,6 +197,7 @@ class Server:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Note the rollout, check the token, and turn whatever goes wrong into JSON."""
         started = time.monotonic()
+        asked: bytes | None = None
         rollout_id = request.match_info.get("rollout_id")
         current_rollout_id.set(rollout_id)
         try:
@@ -196,15 +205,66 @@ class Server:
                 raise InvalidRequestError.of_field("rollout_id", f"{rollout_id!r} is no rollout id")
             if self.bootstrap.token is not None:
                 self._check_token(request, self.bootstrap.token)
+            if self.records is not None:
+                asked = await self.records.begin(request)
             response = await handler(request)
         except asyncio.CancelledError:
+            self._note(request, asked, None, time.monotonic() - started)
             raise
         except Exception as error:
             response = self._error_response(request, error)
-        if rollout_id is not None:  # what each rollout asked of this server, for whoever follows it by its id
-            elapsed_s = time.monotonic() - started
-            logger.info("%s %s: %d in %.3f s", request.method, _path_of(request), response.status, elapsed_s)
+        self._note(request, asked, response, time.monotonic() - started)
         return response
+
+    def _note(
+        self, request: web.Request, asked: bytes | None, response: web.StreamResponse | None, elapsed_s: float
+    ) -> None:
+        """Tell what a rollout asked of this server, to whoever follows it by its id."""
+        rollout_id = current_rollout_id.get()
+        if rollout_id is None:
+            return
+        path, status = _path_of(request), None if response is None else response.status
+        if status is not None:
+            logger.info("%s %s: %d in %.3f s", request.method, path, status, elapsed_s)
+        if self.records is not None and asked is not None:
+            answer = response.body if isinstance(response, web.Response) else None
+            kind = kind_of(self.server_type, path)
+            answered = answer if isinstance(answer, bytes) else None
+            exchange = Exchange(kind, request.method, path, status, elapsed_s, asked, answered)
+            self.records.add(rollout_id, exchange)
+
+    def _open_records(self) -> RolloutRecords | None:
+        wanted = self.global_setting(OBSERVABILITY, False)
+        if not isinstance(wanted, bool):
+            raise ConfigError(f"{OBSERVABILITY} must be true or false; found {wanted!r}")
+        if not wanted:
+            return None
+        return RolloutRecords(
+            Path(tempfile.gettempdir(), "nemo-gym-records", self.bootstrap.session_id, self.name),
+            server=self.name,
+            redact=self.redact,
+            budget_bytes=self.settings.records_budget_mb * 2**20,
+            body_bytes=self.settings.record_body_kb * 2**10,
+        )
+
+    async def _rollout_records(self, request: web.Request) -> web.StreamResponse:
+        rollout_id = request.match_info["rollout_id"]
+        current_rollout_id.set(None)  # whoever asks for a rollout's records is no part of it
+        records = await asyncio.to_thread(self._recording().read, rollout_id)
+        if not records:
+            message = f"server {self.name} has no records of rollout {rollout_id}: it never came here, or was long ago"
+            raise RequestError(404, "no_records", message)
+        return json_response({"rollout_id": rollout_id, "server": self.name, "records": records})
+
+    async def _recorded_rollouts(self, request: web.Request) -> web.StreamResponse:
+        rollouts = await asyncio.to_thread(self._recording().rollouts)
+        return json_response({"server": self.name, "rollouts": rollouts})
+
+    def _recording(self) -> RolloutRecords:
+        if self.records is None:
+            message = f"nothing is recorded: these servers were started without {OBSERVABILITY}=true"
+            raise RequestError(404, "observability_off", message)
+        return self.records
 
     def _check_token(self, request: web.Request, token: str) -> None:
         sent = request.headers.get("Authorization", "")
@@ -284,6 +344,13 @@ def parameter_types(function: Callable[..., Any]) -> dict[str, Any]:
         name = getattr(function, "__qualname__", "a method")
         raise ConfigError(f"the annotations of {name} need names of its module's top level: {error}") from None
     return {name: hints.get(name, Any) for name in inspect.signature(function).parameters}
+
+
+def adopt_rollout_id(row: Mapping[str, Any]) -> None:
+    """Note the rollout that a row names, for a caller that does not use the path's prefix."""
+    if current_rollout_id.get() is None:
+        named = row.get("_ng_rollout_id")
+        current_rollout_id.set(named if isinstance(named, str) and is_rollout_id(named) else None)
 
 
 def _path_of(request: web.Request) -> str:

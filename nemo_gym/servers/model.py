@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from nemo_gym.servers.base import BodyParser, Handler, InvalidRequestError, Route, Server, decode, json_response
+from nemo_gym.servers.base import BodyParser, Handler, InvalidRequestError, Route, Server, decode, encode, json_response
 from nemo_gym.servers.messages import JsonDict, ResponsesParams
+from nemo_gym.servers.records import note_answer
 
 
 class ModelServer(Server):
@@ -25,19 +26,23 @@ class ModelServer(Server):
 
     def routes(self) -> list[Route]:
         return [
-            Route("POST", "/v1/responses", _route(self.responses, BodyParser(ResponsesParams))),
-            Route("POST", "/v1/chat/completions", _route(self.chat_completions, _checked_chat)),
+            Route("POST", "/v1/responses", self._route(self.responses, BodyParser(ResponsesParams))),
+            Route("POST", "/v1/chat/completions", self._route(self.chat_completions, _checked_chat)),
         ]
 
+    def _route(
+        self, method: Callable[[JsonDict], Awaitable[JsonDict | bytes]], parse: Callable[[object], JsonDict]
+    ) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            params = parse(decode(await request.read()))
+            if params.get("stream"):
+                raise InvalidRequestError.of_field("stream", "streaming is not offered; leave it out")
+            answer = await method(params)
+            note_answer(answer)
+            # Some endpoints repeat the request's headers, the key among them.
+            return json_response(self.redact.answer(encode(answer)))
 
-def _route(method: Callable[[JsonDict], Awaitable[JsonDict | bytes]], parse: Callable[[object], JsonDict]) -> Handler:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        params = parse(decode(await request.read()))
-        if params.get("stream"):
-            raise InvalidRequestError.of_field("stream", "streaming is not offered; leave it out")
-        return json_response(await method(params))
-
-    return handle
+        return handle
 
 
 def _checked_chat(body: object) -> JsonDict:
