@@ -1,0 +1,1 @@
+"""The programs that `server_chain` starts: servers to measure, their limit, and who calls them."""
