@@ -19,6 +19,7 @@ from nemo_gym.servers.base import READY, Readiness, RequestError
 from nemo_gym.servers.client import KEEP_ALIVE_S, payload_of
 from nemo_gym.servers.logs import logger
 from nemo_gym.servers.messages import JsonDict, error_message_in
+from nemo_gym.servers.records import note_retry
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -153,6 +154,7 @@ class Endpoint:
 
         def log(state: RetryCallState) -> None:
             logger.warning("asking again in %.1f s: %s", state.upcoming_sleep, _failure_of(state))
+            note_retry(str(_failure_of(state)))
 
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(_RetriedError),

@@ -34,6 +34,7 @@ from nemo_gym.servers.base import (
     Route,
     Server,
     ServerSettings,
+    adopt_rollout_id,
     decode,
     json_response,
     parameter_types,
@@ -103,7 +104,7 @@ class ResourcesServer(Server):
             on_expiry=self.session_closed,
         )
         return [
-            Route("POST", "/seed_session", self._method_route(seed)),
+            Route("POST", "/seed_session", self._method_route(seed, takes_row=True)),
             Route("POST", "/verify", self._verify_route(verify)),
             Route("POST", "/aggregate_metrics", self._aggregate_route()),
             Route("GET", "/reverify_mode", self._reverify_mode),
@@ -114,9 +115,12 @@ class ResourcesServer(Server):
         yield
         self._sessions.close()
 
-    def _method_route(self, method: _TypedMethod) -> Handler:
+    def _method_route(self, method: _TypedMethod, *, takes_row: bool = False) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
-            body = method.parse(decode(await request.read()))
+            value = decode(await request.read())
+            body = method.parse(value)
+            if takes_row:
+                adopt_rollout_id(value)
             session = self._session_of(request)
             result = await method.call(body, session)
             return self._reply({} if result is None else result, session)
@@ -132,6 +136,7 @@ class ResourcesServer(Server):
         async def handle(request: web.Request) -> web.StreamResponse:
             row = decode(await request.read())
             body = method.parse(row)
+            adopt_rollout_id(row)
             session = self._session_of(request)
             result = skipped or await method.call(body, session)
             added = result.model_dump() if isinstance(result, BaseModel) else result
