@@ -54,6 +54,10 @@ class ScriptedEndpoint:
             **more,
         }
 
+    def output_of(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        """The output items for a Responses API request."""
+        return [message_item(self.answer(last_user_text(request["input"])))]
+
     def think(self) -> None:
         """Wait as long as an answer takes, or until the endpoint ends."""
         self.asked.set()
@@ -73,6 +77,9 @@ class ScriptedEndpoint:
 
 
 class _Server(ThreadingHTTPServer):
+    # Five by default: whoever comes sixth at the same time asks again a second later.
+    request_queue_size = 1024
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Callers that are killed leave connections broken off; anything else is printed as usual."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
@@ -81,6 +88,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body in one packet: the second would wait for the first to be acknowledged
 
     @property
     def scripted(self) -> ScriptedEndpoint:
@@ -97,15 +105,14 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.path.endswith("/responses"):
             self._send(404, {"error": {"message": f"no route {self.path}"}})
             return
-        prompt = last_user_text(body["input"])
-        self.scripted.prompts.append(prompt)
+        self.scripted.prompts.append(last_user_text(body["input"]))
         self.scripted.think()
         try:
-            answer = self.scripted.answer(prompt)
+            output = self.scripted.output_of(body)
         except ValueError as refusal:
             self._send(400, {"error": {"message": str(refusal), "type": "invalid_request_error"}})
         else:
-            self._send(200, _response(answer, str(body.get("model"))))
+            self._send(200, _response(output, str(body.get("model"))))
 
     def _is_allowed(self) -> bool:
         key = self.scripted.key
@@ -133,22 +140,25 @@ def last_user_text(given: str | list[dict[str, Any]]) -> str:
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
-def _response(text: str, model: str) -> dict[str, Any]:
+def message_item(text: str) -> dict[str, Any]:
+    """An assistant's message."""
+    return {
+        "id": "msg_scripted",
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": text, "annotations": []}],
+    }
+
+
+def _response(output: list[dict[str, Any]], model: str) -> dict[str, Any]:
     return {
         "id": "resp_scripted",
         "object": "response",
         "created_at": 0,
         "status": "completed",
         "model": model,
-        "output": [
-            {
-                "id": "msg_scripted",
-                "type": "message",
-                "role": "assistant",
-                "status": "completed",
-                "content": [{"type": "output_text", "text": text, "annotations": []}],
-            }
-        ],
+        "output": output,
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],
