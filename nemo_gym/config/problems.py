@@ -20,6 +20,9 @@ from nemo_gym.config.merging import Layer
 from nemo_gym.config.paths import ABSENT, MISSING, Path, how_to_set, iter_leaves, join, kind_of, lookup
 from nemo_gym.config.server_entries import iter_entry_problems, looks_like_server, server_type_of
 
+# Keys of model endpoints: they matter only to what refers to them, and only where it is served.
+_ENDPOINT_PREFIXES = ("policy_", "judge_")
+
 _POLICY_OPTIONS = {
     "policy_base_url": ("--model-url", "URL"),
     "policy_api_key": ("--model-api-key", "KEY"),
@@ -74,7 +77,7 @@ def is_tolerated(
 
 def _may_be_open(root: str, tree: Mapping[str, Any]) -> bool:
     """Whether ``???`` under this top-level key is accepted by planning."""
-    return root.startswith("policy_") or looks_like_server(root, tree.get(root))
+    return root.startswith(_ENDPOINT_PREFIXES) or looks_like_server(root, tree.get(root))
 
 
 def list_problems(facts: ConfigFacts) -> list[str]:
@@ -128,8 +131,7 @@ def _must_be_set(path: Path, facts: ConfigFacts, *, needed_by_other: bool) -> bo
         return False  # told by _policy_keys
     if not facts.serving:
         return not _may_be_open(root, facts.tree) and root not in facts.sketched
-    # A policy_* value matters only to what refers to it.
-    return needed_by_other or not root.startswith("policy_") or looks_like_server(root, facts.tree[root])
+    return needed_by_other or not root.startswith(_ENDPOINT_PREFIXES) or looks_like_server(root, facts.tree[root])
 
 
 def _policy_keys(facts: ConfigFacts) -> Iterator[str]:

@@ -142,7 +142,7 @@ def failure_error(
 def _marked_failure(reply: Mapping[str, Any], marked: Sequence[str], server: str, status: int, body: bytes) -> Failure:
     named = reply.get("_ng_failure_class")
     failure_class = named if isinstance(named, str) and named else MARKED_FAILED
-    shown = ", ".join(f"{marker}={reply[marker]!r:.80}" for marker in marked)
+    shown = ", ".join(f"{marker}={reply[marker]!r:.400}" for marker in marked)
     retryable = not reply.get("_ng_failure_terminal")
     reason = f"marked the rollout as failed: {shown}."
     return _failure(failure_class, reason, server, status, body, retryable=retryable)

@@ -188,6 +188,16 @@ policy_extra: "???"
         done["mcqa"] = {"resources_servers": {"mcqa": {"judge_key": "${policy_extra}"}}}
         assert "++policy_extra=VALUE" in refusal(self.FILE, caller=done, serving=True)
 
+    def test_the_keys_of_a_judges_endpoint_are_asked_for_by_serving_where_a_server_needs_them(self) -> None:
+        keys = 'judge_base_url: "???"\njudge_api_key: "???"\n'
+        judge = "j: {responses_api_models: {openai_model: {entrypoint: app.py, openai_base_url: '${judge_base_url}'}}}"
+        assert resolve(keys, judge)["j"]["responses_api_models"]["openai_model"]["openai_base_url"] == "???"
+        message = refusal(keys, judge, serving=True)
+        assert message.startswith("A value is still ??? and must be set")
+        assert "++judge_base_url=VALUE" in message
+        assert "judge_api_key" not in message
+        assert resolve(keys, serving=True)["judge_api_key"] == "???"
+
     def test_the_file_that_sets_it_is_named_also_after_a_move(self) -> None:
         open_server = "mcqa: {resources_servers: {mcqa: {entrypoint: app.py, domain: math, judge: {url: '???'}}}}"
         message = refusal(MCQA, open_server, "mine: {_inherit_from: mcqa}", serving=True)
