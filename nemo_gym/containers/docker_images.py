@@ -101,13 +101,16 @@ def _one_command(image: str, command: Sequence[str], labels: Mapping[str, str]) 
 
 
 def _image_state(found: Mapping[str, Any]) -> ImageState:
+    config = found.get("Config") or {}
     return ImageState(
         id=found["Id"],
         references=tuple(found.get("RepoTags") or ()),
         repo_digests=tuple(found.get("RepoDigests") or ()),
-        labels=(found.get("Config") or {}).get("Labels") or {},
+        labels=config.get("Labels") or {},
         created=found.get("Created") or "",
         size_bytes=int(found.get("Size") or 0),
         layers=tuple((found.get("RootFS") or {}).get("Layers") or ()),
         platform=f"{found['Os']}/{found['Architecture']}" if found.get("Os") else "",
+        command=(*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ())),
+        user=config.get("User") or "",
     )

@@ -89,7 +89,8 @@ class ContainerState:
 class ImageState:
     """An image on the engine. ``created`` is UTC as ISO 8601; ``size_bytes`` counts every layer, the base's too.
 
-    ``platform`` is what it is for: ``linux/amd64``.
+    ``platform`` is what it is for: ``linux/amd64``. ``command`` is its ENTRYPOINT and CMD, what a container of it runs
+    unless told otherwise; ``user`` whom as, empty for root.
     """
 
     id: str
@@ -100,6 +101,8 @@ class ImageState:
     size_bytes: int
     layers: tuple[str, ...]
     platform: str = ""
+    command: tuple[str, ...] = ()
+    user: str = ""
 
     def own_bytes(self, base: ImageState | None) -> int | None:
         """Its size on top of ``base``; None when it does not stand on it."""

@@ -113,6 +113,22 @@ def wait_until_ready(probe: Probe, deadlines: Deadlines, stop: threading.Event) 
     _poll(check, max(deadlines.server_s, deadlines.endpoint_s + _REQUEST_TIMEOUT_S), stop, "not ready", last)
 
 
+def wait_until_any_answer(probe: Probe, deadlines: Deadlines, stop: threading.Event) -> None:
+    """Until an HTTP request is answered at all, whatever the status. Raises ``NotReadyError``.
+
+    For servers written elsewhere, which have no route that says who they are: that it is the right one follows from
+    the engine's own port mapping. An answer of the registry, that it did not reach the server, is none.
+    """
+
+    def check(patience: _Patience) -> None:
+        _, body = _get(probe, "/", patience)
+        error = body.get("error")
+        if probe.prefix and isinstance(error, dict) and error.get("type") == "downstream_error":
+            raise _NotYet(str(error.get("message")))
+
+    _poll(check, deadlines.server_s, stop, f"{probe.server} does not answer")
+
+
 def _poll(
     check: Callable[[_Patience], None],
     timeout_s: float,

@@ -64,6 +64,7 @@ class ContainerSpec:
     publish: HostBinding | None = field(default_factory=HostBinding)
     limits: Limits = field(default_factory=Limits)
     hardening: Hardening = field(default_factory=Hardening)
+    command: tuple[str, ...] | None = None  # in place of the image's own ENTRYPOINT and CMD
     is_isolated: bool = False  # asks no name server but the engine's own, which knows the session's names
     keeps_stdin: bool = False  # whether stdin stays open when the one who wrote to it lets go
 
@@ -92,6 +93,8 @@ class ContainerSpec:
         }
         if self.hardening.user is not None:
             body["User"] = self.hardening.user
+        if self.command is not None:
+            body["Entrypoint"], body["Cmd"] = list(self.command[:1]), list(self.command[1:])
         return body
 
     def _host_config(self, tcp_port: str) -> dict[str, Any]:

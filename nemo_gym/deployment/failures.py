@@ -22,6 +22,16 @@ _NO_WAY_OUT = " The server stands on the internal network (container.network: in
 # (what the log shows, likely cause, remedy); the first that fits is given
 _CAUSES: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (
+        re.compile(r"No module named 'nemo_gym\.|cannot import name .* from 'nemo_gym[.']"),
+        "it needs another nemo_gym than the one in the base image",
+        "Name that distribution in the requirements.txt of its image folder, as in nemo-gym==VERSION.",
+    ),
+    (
+        re.compile(r"KeyError: 'NEMO_GYM_CONFIG_(?:DICT|PATH)'"),
+        "it was written elsewhere and looks for its configuration in its environment",
+        "Set `container: {config_from: environment}` in its config.",
+    ),
+    (
         re.compile(r"ModuleNotFoundError: No module named '([^']+)'"),
         "a distribution is missing in the image",
         "Add it to the requirements.txt in the server's image folder.",
@@ -93,7 +103,9 @@ def not_ready(
             phase=server.phase,
         )
     if error.reason is NotReadyReason.WRONG_SERVER:
-        return _error(server, "is not what answers on its port", detail, "Stop what answers there, and try again.")
+        remedy = "Stop what answers there, and try again. "
+        remedy += "A server written elsewhere needs `container: {config_from: environment}`."
+        return _error(server, "is not what answers on its port", detail, remedy)
     remedy = "Give it more time with server_ready_timeout_seconds, or mend what the log shows."
     return _error(server, f"is not ready: {detail}", None, remedy)
 
@@ -117,6 +129,11 @@ def _guess(log: str, death: Death) -> tuple[str | None, str]:
     for pattern, cause, remedy in _CAUSES:
         if pattern.search(log):
             return cause, remedy
+    if death.exit_code in (126, 127):  # a shell's, for what it cannot run or does not find (POSIX 2.8.2)
+        return (
+            "its command, or the /bin/sh that one written elsewhere is started through, is not in its image",
+            "Name its command with container.command, as it is called inside the image.",
+        )
     return None, "Mend what its log shows."
 
 
@@ -127,6 +144,7 @@ def _error(
         "responses_api_models": "model server",
         "responses_api_agents": "agent server",
         "resources_servers": "resources server",
+        "environment_servers": "environment server",
     }.get(server.server_type, "server")
     tail = "\n".join(map(_shortened, server.log.strip().splitlines()[-LOG_LINES:]))
     lines = [

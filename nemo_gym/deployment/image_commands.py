@@ -25,7 +25,7 @@ from nemo_gym.containers.engine import ContainerEngine, ImageState
 from nemo_gym.containers.preflight import WantedImage, check_before_work, named_platforms
 from nemo_gym.containers.pulls import pull_images
 from nemo_gym.deployment.image_settings import find_wanted_image
-from nemo_gym.deployment.server_images import find_image_folder
+from nemo_gym.deployment.server_images import find_image_folder, is_left_out, log_notices
 from nemo_gym.deployment.topology import REGISTRY
 from nemo_gym.errors import ConfigError, EngineError, EngineNotFoundError, ImageError
 
@@ -73,7 +73,7 @@ def wanted_contexts(config: Mapping[str, Any] | None, search_dirs: Sequence[str]
             folders |= {"/".join(path.parts[-2:]): path for path in found}
     else:
         for server in parse_server_instances(config):
-            if find_wanted_image(server) is None:
+            if find_wanted_image(server) is None and not is_left_out(server, roots):
                 key = f"{server.server_type}/{server.implementation}"
                 folders[key] = find_image_folder(server.server_type, server.implementation, roots)
     contexts = {}
@@ -95,6 +95,7 @@ def build(
     """Pull and build what is missing, and say what is there then."""
     files = images.image_files(install_root(), os.environ)
     python_image, wanted = images.python_image_of(os.environ), list(contexts.values())
+    log_notices(wanted)
     missing = images.count_missing(engine, files, wanted, python_image)
     python = images.find_missing_python(engine, python_image)
     to_pull = check_before_work(engine, foreign, builds=missing, python=python, environ=os.environ)

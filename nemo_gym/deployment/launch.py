@@ -15,9 +15,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from nemo_gym.config.sources import search_roots
 from nemo_gym.containers import ports
 from nemo_gym.containers.docker_engine import DockerEngine
+from nemo_gym.deployment import foreign
 from nemo_gym.deployment.running import PhaseTime, RunningServer, RunningSession
+from nemo_gym.deployment.server_images import is_left_out
 from nemo_gym.deployment.session import Session
 from nemo_gym.deployment.settings import parse_serving_settings, start_timeout_s
 from nemo_gym.deployment.topology import build_topology
@@ -42,7 +45,7 @@ def serve_config(
     ``default_registry_port``, else one that the engine assigns. Raises ``ConfigError`` (see its kin in
     ``nemo_gym.errors``) when a server cannot be started; nothing is left running then.
     """
-    with _session(config, registry_port, default_registry_port) as session:
+    with _session(config, registry_port, default_registry_port, search_dirs) as session:
         with _refusals_explained():
             running = session.start(search_dirs)
         yield running
@@ -59,7 +62,10 @@ def start_detached(
 
     It ends with ``deployment.status.stop_session``, with a SIGTERM to the keeper, or with its registry.
     """
-    with _session(config, registry_port, default_registry_port, detached=True) as session, _refusals_explained():
+    with (
+        _session(config, registry_port, default_registry_port, search_dirs, detached=True) as session,
+        _refusals_explained(),
+    ):
         running = session.start(search_dirs)
         session.hand_over()
         return running
@@ -70,11 +76,13 @@ def _session(
     config: Mapping[str, Any],
     registry_port: int | None,
     default_registry_port: int | None,
+    search_dirs: Sequence[str],
     *,
     detached: bool = False,
 ) -> Iterator[Session]:
     """A session that is about to start, and its end whatever happens."""
-    topology = build_topology(config)
+    roots = search_roots(search_dirs)
+    topology = build_topology(config, lambda instance: is_left_out(instance, roots))
     engine = DockerEngine.connect(os.environ, start_timeout_s(config))
     try:
         settings = parse_serving_settings(
@@ -84,6 +92,7 @@ def _session(
             registry_port=registry_port,
             default_registry_port=default_registry_port,
         )
+        foreign.check(topology, settings)
         if settings.registry_port is not None:
             ports.check_port_free(engine, settings.bind_address, settings.registry_port, settings.port_option)
         session = Session(engine, topology, settings, detached=detached)

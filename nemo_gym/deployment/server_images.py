@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from nemo_gym.config.config_types import ServerInstance
 from nemo_gym.config.sources import install_root, search_roots
 from nemo_gym.containers import images
 from nemo_gym.containers.build_context import BuildContext, load_server_context, repository_name
@@ -21,6 +23,8 @@ from nemo_gym.deployment.image_settings import pull_stall_timeout_s
 from nemo_gym.deployment.settings import build_timeout_s
 from nemo_gym.deployment.topology import REGISTRY, Topology, images_needed
 from nemo_gym.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 
 def ensure_server_images(engine: ContainerEngine, topology: Topology, search_dirs: Sequence[str]) -> dict[str, str]:
@@ -38,6 +42,7 @@ def ensure_server_images(engine: ContainerEngine, topology: Topology, search_dir
         folder = find_image_folder(server_type, implementation, roots)
         repository = repository_name(server_type, implementation)
         contexts[f"{server_type}/{implementation}"] = _context(folder, repository, files)
+    log_notices(contexts.values())
     python_image = images.python_image_of(os.environ)
     wanted = {server.name: server.image for server in topology.servers if server.image is not None}
     builds = images.count_missing(engine, files, list(contexts.values()), python_image)
@@ -55,10 +60,9 @@ def ensure_server_images(engine: ContainerEngine, topology: Topology, search_dir
 
 def find_image_folder(server_type: str, implementation: str, roots: Sequence[Path]) -> Path:
     """``images/<server type>/<implementation>`` in the first search root that has it, else ``ConfigError``."""
-    for root in roots:
-        folder = root / "images" / server_type / implementation
-        if folder.is_dir():
-            return folder
+    folder = _find_folder(server_type, implementation, roots)
+    if folder is not None:
+        return folder
     known = sorted({path.name for root in roots for path in (root / "images" / server_type).glob("*") if path.is_dir()})
     nearest = difflib.get_close_matches(implementation, known, n=3)
     hint = " Did you mean " + " or ".join(map(repr, nearest)) + "?" if nearest else ""
@@ -67,6 +71,27 @@ def find_image_folder(server_type: str, implementation: str, roots: Sequence[Pat
     raise ConfigError(
         f"No image folder images/{server_type}/{implementation} for that server in {', '.join(map(str, roots))}.{hint}"
     )
+
+
+def is_left_out(instance: ServerInstance, roots: Sequence[Path]) -> bool:
+    """Whether there is nothing to serve it from, and no need to.
+
+    An environment server relays what its agent does, and each row still goes to that agent.
+    """
+    if instance.server_type != "environment_servers" or instance.settings.get("image") is not None:
+        return False
+    return _find_folder(instance.server_type, instance.implementation, roots) is None
+
+
+def log_notices(contexts: Iterable[BuildContext]) -> None:
+    """Tell each thing that whoever builds these should know, once."""
+    for notice in dict.fromkeys(notice for context in contexts for notice in context.notices):
+        logger.warning("%s", notice)
+
+
+def _find_folder(server_type: str, implementation: str, roots: Sequence[Path]) -> Path | None:
+    folders = (root / "images" / server_type / implementation for root in roots)
+    return next((folder for folder in folders if folder.is_dir()), None)
 
 
 def _context(folder: Path, repository: str, files: images.ImageFiles) -> BuildContext:

@@ -21,16 +21,19 @@ from nemo_gym.containers.engine_endpoint import pinned_environ
 from nemo_gym.containers.keeper import Keeper
 from nemo_gym.containers.labels import Owner, new_session_id, selector, session_labels
 from nemo_gym.containers.readiness import (
+    Deadlines,
     NotReadyError,
     NotReadyReason,
     Probe,
     wait_until_answering,
+    wait_until_any_answer,
     wait_until_ready,
 )
 from nemo_gym.containers.spec import ContainerSpec
-from nemo_gym.deployment import failures
+from nemo_gym.deployment import failures, foreign
 from nemo_gym.deployment.diagnosis import Diagnosis
 from nemo_gym.deployment.endpoints import config_key_of
+from nemo_gym.deployment.first_lines import first_line
 from nemo_gym.deployment.locked_images import ensure_locked_images, named
 from nemo_gym.deployment.loopback import LoopbackRelays
 from nemo_gym.deployment.registry_feed import RegistryFeed
@@ -38,7 +41,6 @@ from nemo_gym.deployment.running import Clock, RunningServer, RunningSession
 from nemo_gym.deployment.server_logs import ServerLogs
 from nemo_gym.deployment.settings import ServingSettings
 from nemo_gym.deployment.topology import REGISTRY, Topology, container_specs
-from nemo_gym.deployment.views import bootstrap_line, container_view, inside_urls
 from nemo_gym.errors import EngineError, PortTakenError, ServerStartError
 
 logger = logging.getLogger(__name__)
@@ -140,6 +142,7 @@ class Session:
             registry_port=self._settings.registry_port,
             bind_address=self._settings.bind_address,
         )
+        specs = foreign.with_entries(self._engine, self._topology, specs)
         with self._clock.measure("servers"):
             self._running = self._start_all(specs)
         return self._open_registry()
@@ -184,7 +187,7 @@ class Session:
                 with self._clock.measure("start", server):
                     self._start_container(server, container_id, began)
                 with self._engine_refusals(server, "start", began, container_id):
-                    stdin.send(self._bootstrap(server))
+                    stdin.send(self._first_line(server))
                 if server == REGISTRY:
                     unless_kept.pop_all()
                     self._feed = RegistryFeed(stdin)
@@ -213,17 +216,15 @@ class Session:
             self._check_cancelled()
             raise failures.refused(self._diagnosis.failed(server, phase, began, container_id), str(error)) from error
 
-    def _bootstrap(self, server: str) -> bytes:
-        line = functools.partial(
-            bootstrap_line,
+    def _first_line(self, server: str) -> bytes:
+        return first_line(
+            self._topology,
+            server,
+            self._relays.addresses,
             session_id=self.session_id,
-            server_name=server,
             session_secret=self._secret,
             token=self._settings.token,
         )
-        if server == REGISTRY:
-            return line(config={}, awaited=self._topology.names, inside=inside_urls(self._topology))
-        return line(config=container_view(self._topology, self._servers[server], self._relays.addresses))
 
     # -- readiness ---------------------------------------------------------------------------------------------
 
@@ -234,8 +235,7 @@ class Session:
             stop.set()
         try:
             probe = self._probe(spec, container_id, stop)
-            wait_for = wait_until_answering if spec.alias == REGISTRY else wait_until_ready
-            wait_for(probe, self._settings.deadlines, stop)
+            self._wait_of(spec.alias)(probe, self._settings.deadlines, stop)
         except NotReadyError as error:
             raise self._failure(spec.alias, container_id, began, error) from None
         served = self._servers.get(spec.alias)
@@ -247,6 +247,11 @@ class Session:
             host=None if spec.publish is None else self._settings.published_host,
             port=None if spec.publish is None else probe.port,
         )
+
+    def _wait_of(self, server: str) -> Callable[[Probe, Deadlines, threading.Event], None]:
+        if server == REGISTRY:
+            return wait_until_answering
+        return wait_until_any_answer if self._servers[server].is_foreign else wait_until_ready
 
     def _probe(self, spec: ContainerSpec, container_id: str, stop: threading.Event) -> Probe:
         """How to ask a server: at its published port, or, where it has none, through the registry."""

@@ -47,6 +47,11 @@ class ServingSettings:
     keep_logs: bool
     image_lock: ImageLock | None = None
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether ports are published on the loopback of the engine's machine alone."""
+        return ipaddress.ip_address(self.bind_address).is_loopback
+
 
 def parse_serving_settings(
     config: Mapping[str, Any],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -35,7 +35,7 @@ REGISTRY = "registry"
 """The registry's name on the session's network, which no other server may have."""
 
 # models first, so that what takes longest to be ready starts first
-_START_ORDER = ("responses_api_models", "resources_servers", "responses_api_agents")
+_START_ORDER = ("responses_api_models", "resources_servers", "responses_api_agents", "environment_servers")
 
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1024, "m": MIB, "g": 1024 * MIB}
@@ -44,7 +44,11 @@ _LEAST_MEMORY = 6 * MIB
 
 
 class ContainerSettings(BaseModel):
-    """The optional ``container:`` block of a server's config. Sizes are bytes, or text such as ``512m``."""
+    """The optional ``container:`` block of a server's config. Sizes are bytes, or text such as ``512m``.
+
+    ``config_from`` says how the server takes its configuration: ``environment`` for one written elsewhere, which
+    expects it in environment variables. ``command`` takes the place of what its image runs.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -58,6 +62,8 @@ class ContainerSettings(BaseModel):
     cap_add: list[str] = Field(default_factory=list)
     no_new_privileges: bool = True
     network: Literal["session", "internal"] = "session"
+    config_from: Literal["stdin", "environment"] = "stdin"
+    command: list[str] | None = Field(default=None, min_length=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,8 @@ class ServedServer:
     endpoints: tuple[LoopbackEndpoint, ...]
     image: WantedImage | None = None  # from a registry; without it, built from the image folder
     is_internal: bool = False  # reaches nothing but the servers that it calls or that call it, and publishes no port
+    is_foreign: bool = False  # written elsewhere: takes its configuration from the environment, has no identity route
+    command: tuple[str, ...] | None = None  # in place of what its image runs
 
     @property
     def name(self) -> str:
@@ -121,16 +129,23 @@ class Topology:
         return list(found)
 
 
-def build_topology(config: Mapping[str, Any]) -> Topology:
-    """The servers of a resolved config in the order they are started.
+def build_topology(
+    config: Mapping[str, Any], is_left_out: Callable[[ServerInstance], bool] = lambda instance: False
+) -> Topology:
+    """The servers of a resolved config in the order they are started, but those that ``is_left_out`` names.
 
     Raises ``ConfigError`` when there is none, a name cannot be used, or a ``container:`` block is wrong.
     """
     declared = parse_server_instances(config)
-    instances = [found for found in declared if found.server_type in _START_ORDER]
+    instances = [found for found in declared if not is_left_out(found)]
     for found in declared:
         if found not in instances:
-            logger.warning("server %s is left out: no image serves %s", found.name, found.server_type)
+            logger.warning(
+                "server %s is left out: there is no image folder images/%s/%s for it, and its config names no image",
+                found.name,
+                found.server_type,
+                found.implementation,
+            )
     if not instances:
         raise ConfigError(
             "The config declares no server. It needs a model, an agent and a resources server; a benchmark's "
@@ -200,6 +215,8 @@ def _served(instance: ServerInstance) -> ServedServer:
         endpoints,
         image=find_wanted_image(instance),
         is_internal=settings.network == "internal",
+        is_foreign=settings.config_from == "environment",
+        command=None if settings.command is None else tuple(settings.command),
     )
 
 
@@ -256,6 +273,7 @@ def container_specs(
                 publish=None if server.is_internal else HostBinding(bind_address),
                 limits=server.limits,
                 hardening=server.hardening,
+                command=server.command,
                 is_isolated=server.is_internal,
                 keeps_stdin=False,
             )

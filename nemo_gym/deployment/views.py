@@ -10,12 +10,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from nemo_gym.config.config_types import ServerInstance, find_server_refs
+from nemo_gym.config.config_types import RESERVED_KEYS, ServerInstance, find_server_refs
+from nemo_gym.config.redaction import redact_config
 from nemo_gym.containers.spec import CONTAINER_PORT
 from nemo_gym.deployment.endpoints import rewrite_endpoints
 from nemo_gym.deployment.topology import REGISTRY, ServedServer, Topology
 
 Address = tuple[str, int]
+
+HEAD_SERVER = {"host": REGISTRY, "port": CONTAINER_PORT}
+"""The registry's address inside the session's network."""
 
 # what a server may see of the config's own top level
 _SHARED_KEYS = (
@@ -24,6 +28,13 @@ _SHARED_KEYS = (
     "skip_verification_reward",
     "model_endpoint_readiness_timeout_seconds",
 )
+
+# top-level settings that mean nothing in a container: paths, ports, addresses and keys of the caller's
+_OF_THE_CALLER = RESERVED_KEYS - {"policy_model_name", "dry_run", "verbose", *_SHARED_KEYS} | {
+    "bind_address",
+    "published_host",
+    "image_lock",
+}
 
 
 def container_view(topology: Topology, server: ServedServer, relays: Mapping[Address, Address]) -> dict[str, Any]:
@@ -35,8 +46,35 @@ def container_view(topology: Topology, server: ServedServer, relays: Mapping[Add
         if ref.name in instances and ref.name != server.name:
             view[ref.name] = _entry(instances[ref.name], {"host": ref.name, "port": CONTAINER_PORT})
     own = rewrite_endpoints(server.instance.settings, relays)
-    own.pop("container", None)
+    for key in ("container", "image"):  # what the engine is told, and no business of the server's
+        own.pop(key, None)
     view[server.name] = _entry(server.instance, {**own, "host": "0.0.0.0", "port": CONTAINER_PORT})
+    return view
+
+
+def foreign_view(topology: Topology, server: ServedServer, relays: Mapping[Address, Address]) -> dict[str, Any]:
+    """The config dict for a server written elsewhere: what ``container_view`` holds, and what such servers look for.
+
+    That is the head server's address, ``dry_run``, and every single setting of the config's top level that is neither
+    secret nor one of the caller's machine.
+    """
+    shown = redact_config(topology.config)
+    plain = {
+        key: value
+        for key, value in topology.config.items()
+        if key not in _OF_THE_CALLER and isinstance(value, str | int | float | bool) and shown[key] == value
+    }
+    return {"dry_run": False, **plain, **container_view(topology, server, relays), "head_server": HEAD_SERVER}
+
+
+def inside_view(topology: Topology) -> dict[str, Any]:
+    """The config dict as the session's network sees it, without secrets: for servers that ask the registry."""
+    view = redact_config(topology.config)
+    for server in topology.servers:
+        instance = server.instance
+        settings = view[instance.name][instance.server_type][instance.implementation]
+        view[instance.name] = _entry(instance, {**settings, "host": server.name, "port": CONTAINER_PORT})
+    view["head_server"] = HEAD_SERVER
     return view
 
 

@@ -22,7 +22,11 @@ _HAS_NONE: Final = ("no_records", "observability_off")
 
 
 class Registry(Server):
-    """Learns the host view and the deaths of servers from its stdin, which only the session's owner can write."""
+    """Learns the host view and the deaths of servers from its stdin, which only the session's owner can write.
+
+    Who asks for the config by the name that the registry has on the session's network is a server on it, and gets the
+    addresses there.
+    """
 
     server_type = "registry"
     settings: ServerSettings
@@ -32,6 +36,8 @@ class Registry(Server):
         self._config_json: bytes | None = None
         self._instances: dict[str, JsonDict] = {}
         self._deaths: dict[str, JsonDict] = {}
+        # what the session's own network sees is known before any server is ready
+        self._inside_json = orjson.dumps(bootstrap.config.get("inside_view"))
 
     def _own_entry(self) -> JsonDict:
         # It is no server of the configuration: without an entry of its own it listens where every image does.
@@ -85,6 +91,8 @@ class Registry(Server):
         return json_response({"status": "ready", "server": self.name})
 
     async def _global_config(self, request: web.Request) -> web.StreamResponse:
+        if request.host == f"{self.name}:{self.settings.port}":
+            return json_response(self._inside_json)
         if self._config_json is None:
             names = ", ".join(self.bootstrap.awaited)
             raise RequestError(503, "waiting", f"not every server of this session is ready: {names}", self._waiting())

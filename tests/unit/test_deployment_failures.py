@@ -82,7 +82,8 @@ class TestDied:
             ("responses_api_models", "model server"),
             ("responses_api_agents", "agent server"),
             ("registry", "server"),
-            ("environment_servers", "server"),
+            ("environment_servers", "environment server"),
+            ("other", "server"),
         ],
     )
     def test_what_kind_of_server(self, server_type: str, kind: str) -> None:

@@ -132,11 +132,24 @@ class TestBuild:
         with pytest.raises(ConfigError, match="may not be named 'registry'"):
             build_topology(with_server({}, "registry"))
 
-    def test_a_type_that_no_image_serves_is_left_out(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_an_environment_server_is_served_last_where_there_is_an_image(self) -> None:
+        relay = {"entrypoint": "app.py", "agent_server": {"type": "responses_api_agents", "name": "agent"}}
+        topology = build_topology({"relay": {"environment_servers": {"relay": relay}}, **CONFIG})
+        assert topology.names[-2:] == ["agent", "relay"]
+        relayed = container_view(topology, topology.servers[-1], {})
+        assert relayed["agent"]["responses_api_agents"]["simple_agent"]["host"] == "agent"
+
+    def test_and_left_out_where_there_is_none(self, caplog: pytest.LogCaptureFixture) -> None:
         config = {**with_server({}), "relay": {"environment_servers": {"relay": {"entrypoint": "app.py"}}}}
         with caplog.at_level(logging.WARNING):
-            assert build_topology(config).names == ["one"]
-        assert "server relay is left out" in caplog.text
+            topology = build_topology(config, lambda instance: instance.name == "relay")
+        assert topology.names == ["one"]
+        assert (
+            "server relay is left out: there is no image folder images/environment_servers/relay for it, and its "
+            "config names no image"
+        ) in caplog.text
+        addresses = {"registry": ("127.0.0.1", 1), "one": ("127.0.0.1", 2)}
+        assert host_view(topology, addresses)["relay"] == config["relay"]
 
 
 class TestContainerSettings:
@@ -204,7 +217,7 @@ class TestContainerSettings:
         ],
     )
     def test_wrong(self, block: Any, problem: str) -> None:
-        expected = rf"The container settings of server 'one' are wrong: {problem}.*Known keys: cap_add, cpus, memory,"
+        expected = rf"The container settings of server 'one' are wrong: {problem}.*Known keys: cap_add, command, config_from, cpus,"
         with pytest.raises(ConfigError, match=expected):
             self.served(block)
 
