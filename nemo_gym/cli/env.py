@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nemo_gym.cli import sessions
+from nemo_gym.cli import records, sessions
 from nemo_gym.cli.arguments import Command, ConfigRequest, add_config_options, add_lock_option, add_model_options
 from nemo_gym.cli.image_progress import show_image_progress
 from nemo_gym.cli.output import configure_logging, emit, emit_exactly, emit_json, emit_table, format_table, note
@@ -136,6 +136,7 @@ COMMANDS = [
         ),
     ),
     *sessions.COMMANDS,
+    *records.COMMANDS,
     Command(
         "resolve",
         "print the configuration as resolved, secrets hidden",

@@ -27,6 +27,7 @@ from nemo_gym.config.task_ids import task_id_of_row
 from nemo_gym.environment.serving import serve
 from nemo_gym.errors import NemoGymError
 from nemo_gym.rollouts.collection import RolloutCollectionHelper
+from nemo_gym.rollouts.records import OBSERVABILITY, RecordCollector
 from nemo_gym.rollouts.registry_client import RegistryAddress
 from nemo_gym.rollouts.replies import Failure
 from nemo_gym.rollouts.report import RunTally, report
@@ -88,10 +89,10 @@ def run_benchmark(request: ConfigRequest, options: RunOptions) -> int:
     paths = ResultPaths(options.output or _default_output(request))
     paths.check(overwrite=options.overwrite)
     # A key or a model type that serving would miss is told before any data is fetched.
-    secrets = find_secrets(to_plain(request.load_for_serving()))
+    config = to_plain(request.load_for_serving())
     with phases.measure("prepare"):
         rows = _plan_rows(request, options)
-    run = _Run(paths, rows, options, secrets)
+    run = _Run(paths, rows, options, config)
     try:
         _serve_and_run(request, options, run, phases)
     finally:
@@ -205,11 +206,14 @@ def _default_output(request: ConfigRequest) -> Path:
 class _Run:
     """One run over servers that are up."""
 
-    def __init__(self, paths: ResultPaths, rows: list[dict[str, Any]], options: RunOptions, secrets: set[str]) -> None:
+    def __init__(
+        self, paths: ResultPaths, rows: list[dict[str, Any]], options: RunOptions, config: Mapping[str, Any]
+    ) -> None:
         self.paths = paths
         self._rows = rows
         self._options = options
-        self._secrets = secrets
+        self._secrets = find_secrets(config)
+        self._records = bool(config.get(OBSERVABILITY))
         self._stopped_by: Failure | None = None
         self.ended = False
         self.tally = RunTally(total=len(rows), name_task=_task_id)
@@ -222,7 +226,8 @@ class _Run:
         helper = RolloutCollectionHelper()
         with ResultWriter(self.paths, self._redact) as writer:
             try:
-                await self._run_all(helper, registry, writer)
+                async with self._recording(helper, registry) as collector:
+                    await self._run_all(helper, registry, writer, collector)
             finally:
                 writer.finish()
         if self._stopped_by is None:
@@ -230,11 +235,27 @@ class _Run:
         await helper.aclose()
         self.ended = True
 
-    async def _run_all(self, helper: RolloutCollectionHelper, registry: RegistryAddress, writer: ResultWriter) -> None:
+    def _recording(
+        self, helper: RolloutCollectionHelper, registry: RegistryAddress
+    ) -> contextlib.AbstractAsyncContextManager[RecordCollector | None]:
+        """What keeps the servers' records of each rollout, where they keep any."""
+        if not self._records:
+            return contextlib.nullcontext()
+        return RecordCollector(helper, registry, self.paths.records)
+
+    async def _run_all(
+        self,
+        helper: RolloutCollectionHelper,
+        registry: RegistryAddress,
+        writer: ResultWriter,
+        collector: RecordCollector | None,
+    ) -> None:
         with show_progress(self.tally) as progress:
 
             def take(attempt: Attempt) -> None:
                 writer.add(attempt)
+                if collector is not None:
+                    collector.add(attempt)
                 self.tally.add(attempt)
                 self._tell_failure(attempt)
                 progress.update()
@@ -284,6 +305,7 @@ class _Run:
             "inputs": self.paths.materialized_inputs,
             "metrics": self.paths.aggregate_metrics,
             "images": self.paths.image_lock,
+            "records": self.paths.records,
         }
         return {name: path for name, path in named.items() if path.is_file()}
 

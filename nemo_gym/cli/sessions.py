@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _RECORD_KEYS = ("time", "level", "server", "message", "traceback")
 
 
-def _add_session_argument(parser: argparse.ArgumentParser) -> None:
+def add_session_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "session", nargs="?", metavar="SESSION", help="its id, or how it begins; may be left out when there is one only"
     )
@@ -29,7 +29,7 @@ def _add_session_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_status_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_session_argument(parser)
+    add_session_argument(parser)
     add_output_options(parser)
 
 
@@ -109,7 +109,7 @@ def _server_as_json(server: ServerStatus) -> dict[str, Any]:
 
 
 def _add_logs_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_session_argument(parser)
+    add_session_argument(parser)
     parser.add_argument(
         "--server", action="append", default=[], metavar="NAME", help="of this server only; may be repeated"
     )
@@ -161,7 +161,7 @@ def _line_as_text(line: ServerLine) -> str:
 
 
 def _add_stop_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_session_argument(parser)
+    add_session_argument(parser)
     parser.add_argument("--all", action="store_true", help="every session on the engine")
     parser.add_argument(
         "--force", action="store_true", help="also one of which nobody here can tell whether its owner still uses it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import logging
 import math
 import os
 import threading
@@ -32,6 +33,9 @@ from nemo_gym.rollouts.rows import (
 
 if TYPE_CHECKING:
     from nemo_gym.config.config_types import BaseServerConfig
+    from nemo_gym.rollouts.records import RolloutRecord
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -85,6 +89,20 @@ class TaskRunner:
         with self._holding_ids({base_id, *(str(repeat[ROLLOUT_ID]) for repeat in rows)}):
             outcomes = await self._run_rows(rows)
         return _task_result(task_id, outcomes)
+
+    async def rollout_records(self, rollout_id: str) -> list[RolloutRecord]:
+        """What the servers were asked in one rollout and answered, in the order of the times.
+
+        ``rollout_id`` is the id as the servers got it: of several repeats, ``<rollout_id>-r0`` and so on. Servers
+        record when they are served with ``observability_enabled=true``, and keep each the latest records only
+        (``records_budget_mb``). Those of other makes have none.
+
+        Raises ``ConfigError`` when nothing is known of the rollout, or nothing is recorded.
+        """
+        gathered = await self._helper.load_records(self._registry, check_rollout_id(rollout_id))
+        for server, why in gathered.unasked.items():
+            logger.info("no records of server %s: %s", server, why)
+        return gathered.records
 
     async def wait_until_ready(self, timeout_s: float) -> None:
         """Return once the registry answers and all its servers are ready; ``ConfigError`` after ``timeout_s``.

@@ -14,6 +14,7 @@ import tenacity
 
 from nemo_gym.errors import ConfigError
 from nemo_gym.rollouts.connection import ConnectionPool, RegistryConnection
+from nemo_gym.rollouts.records import Gathered, RecordedRollout, load_recorded_rollouts, load_records
 from nemo_gym.rollouts.registry_client import HostView, RegistryAddress, RegistryNotReadyError
 from nemo_gym.rollouts.replies import CONNECTION_LOST, Failure, Outcome, judge_reply
 from nemo_gym.rollouts.rows import ROLLOUT_ID, find_agent_name
@@ -83,6 +84,16 @@ class RolloutCollectionHelper:
         async with self._connections.connected(registry) as connection:
             url = _agent_url(await connection.get_host_view(), agent, registry)
             return await _AgentCall(connection, agent, url).aggregate(body)
+
+    async def load_records(self, registry: RegistryAddress, rollout_id: str) -> Gathered:
+        """What the servers have recorded of a rollout; ``ConfigError`` when they have nothing."""
+        async with self._connections.connected(registry) as connection:
+            return await load_records(connection.client, rollout_id)
+
+    async def load_recorded_rollouts(self, registry: RegistryAddress) -> list[RecordedRollout]:
+        """The rollouts that the servers have records of, the latest first; ``ConfigError`` when there are none."""
+        async with self._connections.connected(registry) as connection:
+            return await load_recorded_rollouts(connection.client)
 
     async def aclose(self) -> None:
         """Give up what this event loop still has open. The helper can be used again afterwards."""

@@ -92,29 +92,37 @@ class RegistryClient:
 
         A registry without ``/ready`` (404) is ready as soon as it serves its config.
         """
-        status, body = await self._get("/ready")
+        status, body = await self.get("/ready")
         if status in (401, 403):
-            raise ConfigError(
-                f"The registry at {self._address.url} answered HTTP {status}: "
-                f"{'it refuses the token that was sent' if self._address.token else 'it asks for a token'}. Set "
-                "NEMO_GYM_TOKEN here to its value where the servers were started, or give it as "
-                "BaseServerConfig(..., token=...)."
-            )
+            raise ConfigError(self.describe_refusal(status))
         if status not in (200, 404):
             raise RegistryNotReadyError(_waiting_sentence(status, body))
-        status, body = await self._get("/global_config_dict_yaml")
+        status, body = await self.get("/global_config_dict_yaml")
         if status != 200:
             raise RegistryNotReadyError(_waiting_sentence(status, body))
         return parse_host_view(body, self._address.url)
 
     async def load_dead_servers(self) -> list[DeadServer] | None:
         """The servers that have died; None when this registry keeps no such list."""
-        status, body = await self._get("/server_instances")
+        status, body = await self.get("/server_instances")
         if status in (404, 405):
             return None
         return parse_dead_servers(body) if status == 200 else []
 
-    async def _get(self, path: str) -> tuple[int, bytes]:
+    @property
+    def url(self) -> str:
+        return self._address.url
+
+    def describe_refusal(self, status: int) -> str:
+        """What to do about an answer 401 or 403."""
+        wrong = "it refuses the token that was sent" if self._address.token else "it asks for a token"
+        return (
+            f"The registry at {self.url} answered HTTP {status}: {wrong}. Set NEMO_GYM_TOKEN here to its value where "
+            "the servers were started, or give it as BaseServerConfig(..., token=...)."
+        )
+
+    async def get(self, path: str) -> tuple[int, bytes]:
+        """Status and body of the answer; ``RegistryNotReadyError`` when there is none."""
         import aiohttp
 
         url = self._address.url + path

@@ -1,9 +1,9 @@
 """The files of a run: results and failures appended as they arrive, and put in order at the end.
 
 Beside the rollouts file ``x.jsonl`` stand ``x_materialized_inputs.jsonl`` (what was sent, written first),
-``x_failures.jsonl`` (each failed attempt), ``x_aggregate_metrics.json``, and ``x_images.lock.json`` (what the servers
-ran from). Every line is handed to the operating system as it is written, so that the death of this process costs no
-result that had arrived.
+``x_failures.jsonl`` (each failed attempt), ``x_aggregate_metrics.json``, ``x_images.lock.json`` (what the servers
+ran from), and with ``observability_enabled`` ``x_records.jsonl`` (what each server was asked and answered). Every line
+is handed to the operating system as it is written, so that the death of this process costs no result that had arrived.
 """
 
 from __future__ import annotations
@@ -55,9 +55,20 @@ class ResultPaths:
     def image_lock(self) -> Path:
         return self._beside("_images.lock.json")
 
+    @property
+    def records(self) -> Path:
+        return self._beside("_records.jsonl")
+
     def all(self) -> tuple[Path, ...]:
         """All of them, the rollouts first."""
-        return (self.rollouts, self.materialized_inputs, self.failures, self.aggregate_metrics, self.image_lock)
+        return (
+            self.rollouts,
+            self.materialized_inputs,
+            self.failures,
+            self.aggregate_metrics,
+            self.image_lock,
+            self.records,
+        )
 
     def check(self, *, overwrite: bool) -> None:
         """See that the files can be written, before any work is done; make their folder."""

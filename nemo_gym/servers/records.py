@@ -45,11 +45,7 @@ _TRIMS_PER_BUDGET: Final = 16
 _KEPT_SHARE: Final = 0.75
 
 _facts: ContextVar[JsonDict | None] = ContextVar("record_facts", default=None)
-
-
-def record_facts() -> JsonDict | None:
-    """What is added to the running request's record, to be written to; None when nothing is recorded."""
-    return _facts.get()
+"""What is added to the running request's record; None when nothing is recorded."""
 
 
 def note_answer(answer: JsonDict | bytes) -> None:
@@ -59,6 +55,13 @@ def note_answer(answer: JsonDict | bytes) -> None:
         return
     fields = orjson.loads(answer) if isinstance(answer, bytes) else answer
     facts.update(model=fields.get("model"), usage=fields.get("usage"))
+
+
+def note_verdict(verdict: Mapping[str, Any]) -> None:
+    """Note the reward that a verification has come to."""
+    facts = _facts.get()
+    if facts is not None:
+        facts["reward"] = verdict.get("reward")
 
 
 def note_retry(failure: str) -> None:

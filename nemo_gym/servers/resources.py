@@ -41,6 +41,7 @@ from nemo_gym.servers.base import (
 )
 from nemo_gym.servers.messages import AggregateRequest, JsonDict, RunRequest, VerifyRequest
 from nemo_gym.servers.metrics import aggregate
+from nemo_gym.servers.records import note_verdict
 from nemo_gym.servers.sessions import Session, SessionStore
 
 Method = TypeVar("Method", bound=Callable[..., Awaitable[Any]])
@@ -140,6 +141,7 @@ class ResourcesServer(Server):
             session = self._session_of(request)
             result = skipped or await method.call(body, session)
             added = result.model_dump() if isinstance(result, BaseModel) else result
+            note_verdict(added)
             return self._reply({**row, **added}, session)
 
         return handle

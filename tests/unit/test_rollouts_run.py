@@ -140,6 +140,7 @@ class TestResultFiles:
             "x_failures.jsonl",
             "x_aggregate_metrics.json",
             "x_images.lock.json",
+            "x_records.jsonl",
         ]
 
     def test_results_are_there_as_they_arrive_and_in_order_at_the_end(self, tmp_path: Path) -> None:
