@@ -196,8 +196,12 @@ class Endpoint:
             final = EndpointError(502, "endpoint_unreachable", said, {"endpoint": self.base_url, "status": None})
             raise _RetriedError(final) from error
         if 200 <= status < 300:
-            self._reached = True
-            return self._json_object(address, status, answer)
+            value = self._json_object(address, answer)
+            reported = _status_of_error(value)
+            if reported is None:
+                self._reached = True
+                return value
+            status = reported
         final = self._refusal(address, status, answer)
         if status in _RETRIED_STATUSES or status >= 500:
             raise _RetriedError(final, _seconds(retry_after))
@@ -210,7 +214,7 @@ class Endpoint:
         fields = {"endpoint": self.base_url, "status": 200, "body_tail": text[-_TAIL_CHARS:]}
         return EndpointError(502, "endpoint_junk", said, fields)
 
-    def _json_object(self, address: str, status: int, answer: bytes) -> JsonDict:
+    def _json_object(self, address: str, answer: bytes) -> JsonDict:
         try:
             value = orjson.loads(answer)
         except orjson.JSONDecodeError:
@@ -218,9 +222,6 @@ class Endpoint:
         if not isinstance(value, dict):
             path = address.removeprefix(self.base_url)
             raise self.junk(path, "no JSON object", answer.decode("utf-8", "replace"))
-        # Some servers report an error with HTTP 200.
-        if value.get("error") and not value.get("output") and not value.get("choices"):
-            raise self._refusal(address, 502, answer)
         return value
 
     def _refusal(self, address: str, status: int, answer: bytes) -> EndpointError:
@@ -249,6 +250,16 @@ def _failure_of(state: RetryCallState) -> _RetriedError:
     if not isinstance(error, _RetriedError):
         raise RuntimeError("a retry without a failure") from error
     return error
+
+
+def _status_of_error(value: JsonDict) -> int | None:
+    """What an error that comes with HTTP 200 stands for (502 when it does not say); None for an answer."""
+    error = value.get("error")
+    answered = value.get("output") or value.get("choices")
+    if not error or (answered and value.get("status") != "failed"):
+        return None
+    code = error.get("code") if isinstance(error, Mapping) else None
+    return code if isinstance(code, int) and 400 <= code < 600 else 502
 
 
 def _seconds(retry_after: str | None) -> float | None:

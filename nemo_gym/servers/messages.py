@@ -31,6 +31,7 @@ class Bootstrap:
     """What a server is told at start, once, on stdin: who it is and the configuration that it may see.
 
     For the registry, ``awaited`` names the servers it waits for, and ``inside`` the URLs of those that only it reaches.
+    ``files`` are texts that the settings' ``files`` name on the caller's machine.
     """
 
     session_id: str
@@ -40,6 +41,7 @@ class Bootstrap:
     token: str | None = field(default=None, repr=False)
     awaited: tuple[str, ...] = ()
     inside: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_line(cls, line: bytes) -> Bootstrap:
@@ -68,6 +70,7 @@ class Bootstrap:
             token=data.get("token"),
             awaited=tuple(data.get("awaited") or ()),
             inside=dict(data.get("inside") or {}),
+            files=dict(data.get("files") or {}),
         )
 
 
@@ -177,11 +180,20 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{uuid.uuid4().hex}"
 
 
+class IncompleteAnswerError(ValueError):
+    """An answer of a model endpoint that is not what the API promises, in a way that no default can mend."""
+
+
 def filled_response(response: JsonDict, params: Mapping[str, Any], *, model: str) -> JsonDict:
     """The response with the fields that the Responses API promises and servers in the field leave out.
 
-    Changes the dict it is given, and returns it.
+    Changes the dict it is given, and returns it. Raises ``IncompleteAnswerError`` for one that is no answer.
     """
+    output = response.get("output")
+    if not isinstance(output, list) or not all(isinstance(item, dict) for item in output):
+        raise IncompleteAnswerError("it has no list of output items")
+    if response.get("status") in _NO_ANSWER:
+        raise IncompleteAnswerError(f"its status is {response['status']}")
     if not response.get("id"):
         response["id"] = new_id("resp")
     if response.get("created_at") is None:
@@ -197,12 +209,14 @@ def filled_response(response: JsonDict, params: Mapping[str, Any], *, model: str
             response[key] = default if echoed is None else echoed
     response.setdefault("error", None)
     response.setdefault("incomplete_details", None)
-    for item in response["output"]:
+    for item in output:
         _fill_output_item(item)
     if response.get("usage") is not None:
-        response["usage"] = filled_usage(response["usage"])
+        response["usage"] = filled_usage(response["usage"]) if isinstance(response["usage"], Mapping) else None
     return response
 
+
+_NO_ANSWER = ("failed", "cancelled", "queued", "in_progress")
 
 _RESPONSE_DEFAULTS: tuple[tuple[str, Any], ...] = (
     ("parallel_tool_calls", True),
@@ -212,33 +226,61 @@ _RESPONSE_DEFAULTS: tuple[tuple[str, Any], ...] = (
 
 
 def _fill_output_item(item: JsonDict) -> None:
-    kind = item.setdefault("type", "message")
+    if not isinstance(item.get("type"), str):
+        item["type"] = "message"
+    kind = item["type"]
     if kind == "message":
         item.setdefault("role", "assistant")
         item.setdefault("status", "completed")
-        content = item.get("content")
-        if isinstance(content, str):
-            item["content"] = [{"type": "output_text", "text": content, "annotations": []}]
-        elif content is None:
-            item["content"] = []
-        for part in item["content"]:
-            if isinstance(part, dict) and part.get("type") == "output_text":
-                part.setdefault("annotations", [])
-                if part.get("text") is None:
-                    part["text"] = ""
+        item["content"] = _filled_content(item.get("content"))
         if not item.get("id"):
             item["id"] = new_id("msg")
     elif kind == "function_call":
+        if not isinstance(item.get("name"), str):
+            raise IncompleteAnswerError("it has a function call without a name")
         item.setdefault("status", "completed")
         if not item.get("call_id"):
             item["call_id"] = item.get("id") or new_id("call")
-        if item.get("arguments") is None:
-            item["arguments"] = "{}"
+        item["arguments"] = arguments_text(item.get("arguments"))
     elif kind == "reasoning":
-        if item.get("summary") is None:
+        summary = item.get("summary")
+        if isinstance(summary, str):
+            item["summary"] = [{"type": "summary_text", "text": summary}]
+        elif not isinstance(summary, list):
             item["summary"] = []
         if not item.get("id"):
             item["id"] = new_id("rs")
+
+
+def _filled_content(content: Any) -> list[JsonDict]:
+    """A message's parts, each with what the API promises of its type."""
+    if isinstance(content, str):
+        content = [{"type": "output_text", "text": content}]
+    elif content is None:
+        content = []
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        raise IncompleteAnswerError("it has a message whose content is neither a text nor a list of parts")
+    for part in content:
+        if part.get("type", "output_text") in _TEXT_PARTS:
+            part["type"] = "output_text"
+            part.setdefault("annotations", [])
+            part["text"] = text_in(part, "text")
+    return content
+
+
+def text_in(part: Mapping[str, Any], key: str) -> str:
+    """The text of a content part; empty where there is none."""
+    text = part.get(key)
+    if text is not None and not isinstance(text, str):
+        raise IncompleteAnswerError(f"the {key} of a part of its message is no text")
+    return text or ""
+
+
+def arguments_text(arguments: Any) -> str:
+    """The arguments of a tool call as the text that the APIs promise; servers also send an object, or nothing."""
+    if isinstance(arguments, str):
+        return arguments
+    return "{}" if arguments is None else orjson.dumps(arguments).decode()
 
 
 def filled_usage(usage: Mapping[str, Any]) -> JsonDict:
@@ -249,7 +291,7 @@ def filled_usage(usage: Mapping[str, Any]) -> JsonDict:
     if not isinstance(filled.get("total_tokens"), int):
         filled["total_tokens"] = tokens_in + tokens_out
     for key, name in (("input_tokens_details", "cached_tokens"), ("output_tokens_details", "reasoning_tokens")):
-        details = dict(filled.get(key) or {})
+        details = dict(filled[key]) if isinstance(filled.get(key), Mapping) else {}
         _count(details, name)
         filled[key] = details
     return filled
@@ -276,7 +318,7 @@ def summed_usage(total: Mapping[str, Any] | None, step: Mapping[str, Any] | None
 def _count(mapping: JsonDict, key: str) -> int:
     value = mapping.get(key)
     if not isinstance(value, int):
-        mapping[key] = value = 0
+        mapping[key] = value = int(value) if isinstance(value, float) and value.is_integer() else 0
     return value
 
 

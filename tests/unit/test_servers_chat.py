@@ -4,14 +4,9 @@ from typing import Any
 
 import pytest
 
-from nemo_gym.servers.chat import (
-    ConversionError,
-    IncompleteAnswerError,
-    chat_messages,
-    chat_request,
-    filled_completion,
-    response_of_chat,
-)
+from nemo_gym.servers.chat import ConversionError, chat_messages, chat_request
+from nemo_gym.servers.chat_answers import filled_completion, response_of_chat
+from nemo_gym.servers.messages import IncompleteAnswerError
 
 TOOL = {"type": "function", "name": "add", "description": "d", "parameters": {"type": "object"}, "strict": True}
 
@@ -54,6 +49,25 @@ class TestRequest:
 
     def test_tool_choice_without_tools_is_left_out(self) -> None:
         assert set(chat_request({"input": "x", "tools": [], "tool_choice": "auto"})) == {"messages"}
+
+    def test_a_choice_among_some_tools_names_them_in_the_other_words(self) -> None:
+        choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "add"}]}
+        assert chat_request({"input": "x", "tools": [TOOL], "tool_choice": choice})["tool_choice"] == {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "add"}}]},
+        }
+
+    def test_log_probabilities_are_asked_for_in_either_way(self) -> None:
+        included = chat_request({"input": "x", "include": ["message.output_text.logprobs"]})
+        assert {key: included[key] for key in included if key != "messages"} == {"logprobs": True}
+
+    def test_reasoning_goes_back_under_the_endpoints_own_name_or_not_at_all(self) -> None:
+        items = [{"type": "reasoning", "summary": [{"text": "hm"}]}, {"role": "assistant", "content": "yes"}]
+        assert chat_messages(None, items, reasoning_field="reasoning") == [
+            {"role": "assistant", "content": "yes", "reasoning": "hm"}
+        ]
+        assert chat_messages(None, items, reasoning_field=None) == [{"role": "assistant", "content": "yes"}]
+        assert chat_messages(None, items[:1], reasoning_field=None) == []
 
     def test_one_turn_of_the_assistant_is_one_message(self) -> None:
         messages = chat_messages(
@@ -106,6 +120,8 @@ class TestRequest:
             ({"input": [{"type": "computer_call"}]}, "input.0.type"),
             ({"input": [{"content": [{"type": "odd"}]}]}, "input.0.content.0.type"),
             ({"input": [{"content": [{"type": "input_image", "file_id": "f"}]}]}, "input.0.content.0.image_url"),
+            ({"input": [{"content": [{"type": "input_file", "file_url": "https://h/f"}]}]}, "input.0.content.0"),
+            ({"input": "x", "tools": [TOOL], "tool_choice": {"type": "file_search"}}, "tool_choice.type"),
         ],
     )
     def test_what_cannot_be_said_is_refused_by_name(self, params: dict[str, Any], field: str) -> None:
@@ -161,6 +177,40 @@ class TestResponse:
         body["choices"][0]["logprobs"] = {"content": [{"token": "x", "logprob": -0.1}]}
         assert response_of_chat(body, {}, model="m")["output"][0]["content"][0]["logprobs"][0]["token"] == "x"
 
+    def test_what_only_chat_completions_say_is_kept(self) -> None:
+        usage = {"prompt_tokens": 5, "completion_tokens": 3, "prompt_tokens_details": {"audio_tokens": 1}, "cost": 0.5}
+        body = completion({"content": "x"}, usage=usage, service_tier="flex", timings={"ms": 3})
+        response = response_of_chat(body, {}, model="m")
+        assert (response["service_tier"], response["timings"]) == ("flex", {"ms": 3})
+        assert response["usage"] == {
+            "input_tokens": 5, "output_tokens": 3, "total_tokens": 8, "cost": 0.5,
+            "input_tokens_details": {"audio_tokens": 1, "cached_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": 0},
+        }  # fmt: skip
+        cited = {"type": "url_citation", "url_citation": {"url": "u", "start_index": 0}}
+        said = response_of_chat(completion({"content": "x", "annotations": [cited]}), {}, model="m")["output"][0]
+        assert said["content"][0]["annotations"] == [{"type": "url_citation", "url": "u", "start_index": 0}]
+
+    def test_a_call_as_it_was_before_there_were_tools(self) -> None:
+        message = {"content": None, "function_call": {"name": "f", "arguments": "{}"}}
+        (item,) = response_of_chat(completion(message, "function_call"), {}, model="m")["output"]
+        assert (item["type"], item["name"]) == ("function_call", "f")
+
+    @pytest.mark.parametrize(
+        ("message", "finish", "says"),
+        [
+            ({"content": None, "tool_calls": []}, "tool_calls", "no tool call"),
+            ({"content": "half"}, "error", "finish_reason is error"),
+            ({"content": None, "audio": {"id": "a"}}, "stop", "audio"),
+            ({"content": None, "tool_calls": [{"id": "a"}]}, "tool_calls", "names no function"),
+            ({"content": None, "tool_calls": {"name": "f"}}, "tool_calls", "no list of calls"),
+            ({"content": [{"type": "text", "text": 3}]}, "stop", "no text"),
+        ],
+    )
+    def test_no_answer_is_never_taken_for_an_empty_one(self, message: Any, finish: str, says: str) -> None:
+        with pytest.raises(IncompleteAnswerError, match=says):
+            response_of_chat(completion(message, finish), {}, model="m")
+
     @pytest.mark.parametrize("body", [{}, {"choices": []}, {"choices": None}, {"choices": [{}]}, {"choices": [3]}])
     def test_what_is_no_completion_is_an_error(self, body: dict[str, Any]) -> None:
         with pytest.raises(IncompleteAnswerError):
@@ -179,3 +229,17 @@ class TestResponse:
         assert filled["choices"] == [
             {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "x"}}
         ]
+
+    def test_and_their_tool_calls_too(self) -> None:
+        call = {"function": {"name": "f", "arguments": {"a": 1}}}
+        choice = {"message": {"content": None, "tool_calls": [call]}, "finish_reason": None}
+        (filled,) = filled_completion({"choices": [choice]}, model="m")["choices"]
+        (made,) = filled["message"]["tool_calls"]
+        assert (made["type"], made["function"]) == ("function", {"name": "f", "arguments": '{"a":1}'})
+        assert made["id"].startswith("call_")
+        assert filled["finish_reason"] == "tool_calls"
+
+    @pytest.mark.parametrize("choices", [[{"message": None}], [{"message": {}}, 3], [{"message": {}}, {}]])
+    def test_a_choice_without_a_message_is_an_error(self, choices: Any) -> None:
+        with pytest.raises(IncompleteAnswerError, match="no message"):
+            filled_completion({"choices": choices}, model="m")

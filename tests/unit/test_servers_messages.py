@@ -42,7 +42,9 @@ def test_only_what_the_assistant_said_is_its_text() -> None:
 
 
 def test_a_bare_response_is_filled_and_a_full_one_is_kept() -> None:
-    bare = filled_response({"output": [{"content": "hi"}, {"type": "function_call", "id": "fc1"}]}, {}, model="m")
+    bare = filled_response(
+        {"output": [{"content": "hi"}, {"type": "function_call", "id": "fc1", "name": "f"}]}, {}, model="m"
+    )
     assert (bare["model"], bare["status"], bare["object"]) == ("m", "completed", "response")
     assert (bare["tools"], bare["tool_choice"], bare["parallel_tool_calls"]) == ([], "auto", True)
     assert bare["output"][0]["content"] == [{"type": "output_text", "text": "hi", "annotations": []}]

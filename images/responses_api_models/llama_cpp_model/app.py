@@ -16,15 +16,10 @@ from pydantic import Field
 
 from nemo_gym.errors import ConfigError
 from nemo_gym.servers.base import READY, InvalidRequestError, Readiness, RequestError, ServerSettings
-from nemo_gym.servers.chat import (
-    ConversionError,
-    IncompleteAnswerError,
-    chat_request,
-    filled_completion,
-    response_of_chat,
-)
+from nemo_gym.servers.chat import ConversionError, chat_request
+from nemo_gym.servers.chat_answers import filled_completion, response_of_chat
 from nemo_gym.servers.logs import logger
-from nemo_gym.servers.messages import JsonDict
+from nemo_gym.servers.messages import IncompleteAnswerError, JsonDict
 from nemo_gym.servers.model import ModelServer
 from nemo_gym.servers.process import run_server
 

@@ -2,98 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Literal
+from collections.abc import AsyncIterator
 
-import orjson
-from pydantic import Field
-
-from nemo_gym.servers.base import InvalidRequestError, Readiness, ServerSettings
-from nemo_gym.servers.chat import (
-    ConversionError,
-    IncompleteAnswerError,
-    chat_request,
-    filled_completion,
-    response_of_chat,
-)
-from nemo_gym.servers.endpoint import Endpoint, RetryPolicy
-from nemo_gym.servers.messages import JsonDict, filled_response
+from nemo_gym.servers.base import Readiness
+from nemo_gym.servers.forwarding import Forwarder, ForwardingSettings
+from nemo_gym.servers.messages import JsonDict
 from nemo_gym.servers.model import ModelServer
 from nemo_gym.servers.process import run_server
-
-
-class OpenAIModelSettings(ServerSettings):
-    """Which endpoint, as what, and how patiently. The README explains each."""
-
-    openai_base_url: str
-    openai_api_key: str = Field(default="", repr=False)
-    openai_model: str
-    api: Literal["responses", "chat_completions"] = "responses"
-    extra_body: dict[str, Any] = Field(default_factory=dict)
-    extra_headers: dict[str, str] = Field(default_factory=dict)
-    drop_params: list[str] = Field(default_factory=list)
-    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    max_concurrent_requests: int | None = Field(default=None, ge=1)
-    connect_timeout_s: float = Field(default=10.0, gt=0)
-    request_timeout_s: float | None = Field(default=3600.0, gt=0)
-    retry: RetryPolicy = RetryPolicy()
 
 
 class OpenAIModel(ModelServer):
     """Sends each request to the endpoint with the configured model name and key."""
 
-    settings: OpenAIModelSettings
+    settings: ForwardingSettings
 
     async def running(self) -> AsyncIterator[None]:
-        settings = self.settings
-        self._endpoint = Endpoint(
-            settings.openai_base_url,
-            settings.openai_api_key,
-            extra_headers=settings.extra_headers,
-            max_concurrent_requests=settings.max_concurrent_requests,
-            connect_timeout_s=settings.connect_timeout_s,
-            request_timeout_s=settings.request_timeout_s,
-            retry=settings.retry,
-        )
+        self._forwarder = Forwarder(self.settings)
         yield
-        await self._endpoint.close()
+        await self._forwarder.close()
 
     async def readiness(self) -> Readiness:
-        return await self._endpoint.probe()
+        return await self._forwarder.probe()
 
     async def responses(self, params: JsonDict) -> JsonDict:
-        if self.settings.api == "chat_completions":
-            return await self._responses_by_chat(params)
-        response = await self._endpoint.post("/responses", self._body(params))
-        output = response.get("output")
-        if not isinstance(output, list) or not all(isinstance(item, dict) for item in output):
-            raise self._endpoint.junk("/responses", "it has no list of output items", response)
-        return filled_response(response, params, model=self.settings.openai_model)
+        return await self._forwarder.responses(params)
 
     async def chat_completions(self, params: JsonDict) -> JsonDict:
-        completion = await self._endpoint.post("/chat/completions", self._body(params))
-        try:
-            return filled_completion(completion, model=self.settings.openai_model)
-        except IncompleteAnswerError as error:
-            raise self._endpoint.junk("/chat/completions", str(error), completion) from None
-
-    async def _responses_by_chat(self, params: JsonDict) -> JsonDict:
-        try:
-            request = chat_request(params, max_tokens_field=self.settings.max_tokens_field)
-        except ConversionError as error:
-            raise InvalidRequestError.of_field(error.field, str(error)) from None
-        completion = await self._endpoint.post("/chat/completions", self._body(request))
-        try:
-            return response_of_chat(completion, params, model=self.settings.openai_model)
-        except IncompleteAnswerError as error:
-            raise self._endpoint.junk("/chat/completions", str(error), completion) from None
-
-    def _body(self, params: Mapping[str, Any]) -> bytes:
-        """The request as the endpoint gets it: dropped parameters left out, the configured ones on top."""
-        body = {**params, "model": self.settings.openai_model, **self.settings.extra_body}
-        for name in self.settings.drop_params:
-            body.pop(name, None)
-        return orjson.dumps(body)
+        return await self._forwarder.chat_completions(params)
 
 
 if __name__ == "__main__":

@@ -228,6 +228,41 @@ class TestFailures:
         assert reply.status == 502
         assert "overloaded" in reply.json()["error"]["message"]
 
+    @pytest.mark.parametrize(("code", "status"), [(429, 429), (503, 502), ("rate_limit", 502), (None, 502)])
+    async def test_and_is_asked_again_where_an_error_status_would_be(self, code: Any, status: int) -> None:
+        overloaded = says({"error": {"message": "overloaded", "code": code}, "output": []})
+        endpoint = Endpoint(overloaded, says(RESPONSE))
+        async with model_before(endpoint) as model:
+            assert (await model.post("/v1/responses", {"input": "q"})).status == 200
+        assert len(endpoint.asked) == 2
+        async with model_before(Endpoint(overloaded)) as model:
+            assert (await model.post("/v1/responses", {"input": "q"})).status == status
+
+    async def test_a_refusal_that_comes_with_http_200_is_passed_on_at_once(self) -> None:
+        endpoint = Endpoint(says({"error": {"message": "context too long", "code": 400}}))
+        async with model_before(endpoint) as model:
+            reply = await model.post("/v1/responses", {"input": "q"})
+        assert (reply.status, len(endpoint.asked)) == (400, 1)
+
+    async def test_a_response_that_failed_is_no_answer(self) -> None:
+        failed = {**RESPONSE, "status": "failed", "error": {"code": "server_error", "message": "it broke"}}
+        endpoint = Endpoint(says(failed))
+        async with model_before(endpoint) as model:
+            reply = await model.post("/v1/responses", {"input": "q"})
+        assert (reply.status, len(endpoint.asked)) == (502, 4)
+        assert "it broke" in reply.json()["error"]["message"]
+        async with model_before(Endpoint(says({**RESPONSE, "status": "queued"}))) as model:
+            reply = await model.post("/v1/responses", {"input": "q"})
+        assert (reply.status, reply.json()["error"]["type"]) == (502, "endpoint_junk")
+
+    async def test_an_answer_of_odd_fields_is_filled(self) -> None:
+        call = {"type": "function_call", "name": "f", "arguments": {"a": 1}}
+        odd = {"output": [{"type": "message", "content": None}, call], "usage": [], "tools": None, "created_at": None}
+        async with model_before(Endpoint(says(odd))) as model:
+            answer = (await model.post("/v1/responses", {"input": "q"})).json()
+        assert (answer["usage"], answer["tools"], answer["output"][0]["content"]) == (None, [], [])
+        assert (answer["output"][1]["arguments"], answer["output"][1]["status"]) == ('{"a":1}', "completed")
+
     async def test_an_endpoint_that_refuses_connections_is_a_502(self) -> None:
         settings = {"openai_base_url": f"http://127.0.0.1:{free_port()}/v1", "openai_model": "m", **FAST}
         async with serving(OpenAIModel, settings) as model:
