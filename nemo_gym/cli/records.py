@@ -138,8 +138,8 @@ COMMANDS = [
         _records,
         description=(
             "Show what the servers of a session were asked in one rollout and answered, in the order of the times;\n"
-            "whole with --json. Servers record when they were started with observability_enabled=true. Without --rollout-id "
-            "the\nrollouts that records are kept of are listed."
+            "whole with --json. Servers record when they were started with observability_enabled=true.\n"
+            "Without --rollout-id the rollouts that records are kept of are listed."
         ),
         takes_overrides=False,
     ),
