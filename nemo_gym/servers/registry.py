@@ -145,6 +145,9 @@ class Registry(Server):
         if "observability_off" in reasons:
             message = "nothing is recorded: these servers were started without observability_enabled=true"
             raise RequestError(404, "observability_off", message, details)
+        if unasked and len(unasked) == len(self.bootstrap.awaited):
+            said = "; ".join(f"{name}: {why}" for name, why in unasked.items())
+            raise RequestError(502, "nobody_answers", f"no server has given records: {said}", details)
         if rollout_id is None:
             raise RequestError(404, "no_records", "no rollout has been recorded yet", details)
         known = list((await self._latest_rollouts())[0])
