@@ -316,8 +316,9 @@ class Judge:
     def _read(self, response: Mapping[str, Any], text: str) -> Verdict:
         if response.get("status") == "incomplete":
             # What comes last counts, and that is what is missing.
-            reason = (response.get("incomplete_details") or {}).get("reason") or "no reason given"
-            raise NoVerdictError(f"it was cut off ({reason})")
+            details = response.get("incomplete_details")
+            reason = details.get("reason") if isinstance(details, Mapping) else None
+            raise NoVerdictError(f"it was cut off ({reason or 'no reason given'})")
         if not text.strip() and any(item.get("type") == "reasoning" for item in response["output"]):
             raise NoVerdictError("it said nothing beside its reasoning")
         return self._settings.verdict.read(text)
@@ -353,7 +354,7 @@ def _figures(calls: Iterable[JsonDict]) -> JsonDict:
     usage: JsonDict | None = None
     for call in made:
         usage = summed_usage(usage, call.get("usage"))
-    tokens = {f"judge_{key}": (usage or {}).get(key, 0) for key in ("input_tokens", "output_tokens")}
+    tokens = {f"judge_{key}": (usage or {}).get(key) or 0 for key in ("input_tokens", "output_tokens")}
     return {"judge_attempts": len(made), **tokens, "judge_calls": made}
 
 

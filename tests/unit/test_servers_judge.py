@@ -456,6 +456,7 @@ THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "VE
             response("VERDICT: CORRECT", status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
             "it was cut off (max_output_tokens)",
         ),
+        (response("VERDICT: CORRECT", status="incomplete", incomplete_details="?", usage={"input_tokens": None}), "cut"),
         (
             response("", output=[{"type": "message", "content": [{"type": "refusal", "refusal": "No."}]}]),
             "it said nothing",
