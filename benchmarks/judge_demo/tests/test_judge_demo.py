@@ -21,6 +21,7 @@ from images.responses_api_models.openai_model.app import OpenAIModel
 from nemo_gym.config.resolve import load_config, to_plain
 from nemo_gym.config.sources import install_root
 from nemo_gym.environment import PlannedBenchmark, plan_benchmark
+from nemo_gym.errors import ConfigError
 from nemo_gym.rollouts.replies import judge_reply
 from nemo_gym.servers.judge_prompts import fence_for
 from nemo_gym.servers.messages import text_message
@@ -173,6 +174,16 @@ async def test_a_judge_without_a_verdict_or_without_an_endpoint_fails_the_rollou
         assert outcome.failure is not None
         classes.append((outcome.failure.failure_class, outcome.failure.retryable))
     assert classes == [("judge_no_verdict", True), ("judge_unavailable", False)]
+
+
+def test_serving_asks_for_the_keys_of_the_judges_endpoint_only_where_there_is_one() -> None:
+    model = install_root() / "images" / "responses_api_models" / "llama_cpp_model" / "config.yaml"
+    served = to_plain(load_config([FOLDER / "config.yaml", model], serving=True))
+    assert list(served["judge_model"]["responses_api_models"]) == ["llama_cpp_model"]
+    with pytest.raises(ConfigError) as refused:
+        load_config([FOLDER / "endpoint.yaml", model], serving=True)
+    for key in ("judge_base_url", "judge_api_key", "judge_model_name"):
+        assert f"++{key}=VALUE on the command line" in str(refused.value)
 
 
 def test_prepared_rows_are_current_until_the_questions_change(tmp_path: Path) -> None:
