@@ -7,7 +7,7 @@ import hmac
 import inspect
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, cast, get_type_hints
@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from nemo_gym.errors import ConfigError
 from nemo_gym.servers.client import DownstreamError, ServerClient
-from nemo_gym.servers.logs import Redactor, current_rollout_id, logger, secrets_in
+from nemo_gym.servers.logs import Redactor, current_rollout_id, log_request, logger, secrets_in
 from nemo_gym.servers.messages import (
     Bootstrap,
     JsonDict,
@@ -30,10 +30,9 @@ from nemo_gym.servers.messages import (
     validation_error_body,
 )
 from nemo_gym.servers.records import OBSERVABILITY, Exchange, RolloutRecords, kind_of
+from nemo_gym.servers.routing import Handler as Handler
+from nemo_gym.servers.routing import add_routes, path_of
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-ROLLOUT_PREFIX = "/ng-rollout/{rollout_id}"
 JSON_HEADERS = {"Content-Type": "application/json"}
 
 
@@ -160,10 +159,7 @@ class Server:
         app.router.add_get("/", self._identity)
         app.router.add_get("/ready", self._ready)
         app.router.add_get("/ng-rollout", self._recorded_rollouts)
-        app.router.add_get(ROLLOUT_PREFIX + "/records", self._rollout_records)
-        for route in self.routes():
-            app.router.add_route(route.method, route.path, route.handler)
-            app.router.add_route(route.method, ROLLOUT_PREFIX + route.path, route.handler)
+        add_routes(app.router, self.routes(), of_rollouts={"/records": self._rollout_records})
         return app
 
     async def _running(self, app: web.Application) -> AsyncIterator[None]:
@@ -223,9 +219,9 @@ class Server:
         rollout_id = current_rollout_id.get()
         if rollout_id is None:
             return
-        path, status = _path_of(request), None if response is None else response.status
+        path, status = path_of(request), None if response is None else response.status
         if status is not None:
-            logger.info("%s %s: %d in %.3f s", request.method, path, status, elapsed_s)
+            log_request(request.method, path, status, elapsed_s)
         if self.records is not None and asked is not None:
             answer = response.body if isinstance(response, web.Response) else None
             kind = kind_of(self.server_type, path)
@@ -351,11 +347,6 @@ def adopt_rollout_id(row: Mapping[str, Any]) -> None:
     if current_rollout_id.get() is None:
         named = row.get("_ng_rollout_id")
         current_rollout_id.set(named if isinstance(named, str) and is_rollout_id(named) else None)
-
-
-def _path_of(request: web.Request) -> str:
-    """The path without the rollout's prefix."""
-    return "/" + request.path.split("/", 3)[3] if request.path.startswith("/ng-rollout/") else request.path
 
 
 def _http_error_body(request: web.Request, error: web.HTTPException) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import orjson
+from yarl import URL
 
 from nemo_gym.servers.logs import current_rollout_id
 from nemo_gym.servers.messages import error_body, error_message_in
@@ -126,12 +127,14 @@ class ServerClient:
         rollout_id = current_rollout_id.get()
         knows = self._knows_rollouts.get(url)
         if rollout_id is None or knows is False:
-            return await self._post(server, url, path, path, body, cookies)
-        reply = await self._post(server, url, path, f"/ng-rollout/{rollout_id}{path}", body, cookies)
+            return await self._send("POST", server, url + path, path, body, cookies)
+        # Put together from parts: every rollout has addresses of its own, and each text would be parsed anew.
+        address = URL(url).with_path(f"/ng-rollout/{rollout_id}{path}")
+        reply = await self._send("POST", server, address, path, body, cookies)
         if knows:
             return reply
         if reply.status == 404:
-            plain = await self._post(server, url, path, path, body, cookies)
+            plain = await self._send("POST", server, url + path, path, body, cookies)
             if plain.status != 404:
                 self._knows_rollouts[url] = False
             return plain
@@ -140,15 +143,10 @@ class ServerClient:
 
     async def get(self, server: str, url: str, path: str) -> Reply:
         """GET ``path``."""
-        return await self._send("GET", server, url, path, path, None, None)
-
-    async def _post(
-        self, server: str, url: str, path: str, full_path: str, body: bytes, cookies: Cookies | None
-    ) -> Reply:
-        return await self._send("POST", server, url, path, full_path, body, cookies)
+        return await self._send("GET", server, url + path, path, None, None)
 
     async def _send(
-        self, method: str, server: str, url: str, path: str, full_path: str, body: bytes | None, cookies: Cookies | None
+        self, method: str, server: str, address: str | URL, path: str, body: bytes | None, cookies: Cookies | None
     ) -> Reply:
         if self._session is None:
             self._session = open_client_session()
@@ -157,7 +155,7 @@ class ServerClient:
             headers = {**headers, "Cookie": "; ".join(f"{k}={v}" for k, v in cookies.items())}
         try:
             data = None if body is None else payload_of(body)
-            async with self._session.request(method, url + full_path, data=data, headers=headers) as response:
+            async with self._session.request(method, address, data=data, headers=headers) as response:
                 answer = await response.read()
                 if cookies is not None:
                     _take_cookies(response, cookies)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
+import os
+import time
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -21,6 +23,7 @@ logger = logging.getLogger("nemo_gym.server")
 _SECRET_WORDS = ("key", "token", "secret", "password", "credential", "authorization")
 _SHORTEST_SECRET = 4
 _UNMISTAKABLE_BYTES = 16
+_QUOTED_IN_QUOTED = 4
 _HEADERS = "headers"
 _SHORTEST_HEADER_VALUE = 8
 _PLAIN_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -51,10 +54,20 @@ class Redactor:
                 body = body.replace(secret, b"***")
         return body
 
+    def encoded(self, text: bytes) -> bytes:
+        """The same for text that is encoded already."""
+        for secret in self.spellings:
+            if secret in text:
+                text = text.replace(secret, b"***")
+        return text
+
 
 def _spellings(secret: str) -> set[str]:
-    escaped = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
-    return {secret, quote(secret, safe=""), *escaped}
+    # An error quotes the error that it comes from, and so JSON stands in JSON in JSON.
+    found = {secret}
+    for _ in range(_QUOTED_IN_QUOTED):
+        found |= {json.dumps(text, ensure_ascii=ascii)[1:-1] for text in found for ascii in (True, False)}
+    return {*found, quote(secret, safe="")}
 
 
 def secrets_in(node: Any, *, below_secret_key: bool = False) -> set[str]:
@@ -72,34 +85,63 @@ def secrets_in(node: Any, *, below_secret_key: bool = False) -> set[str]:
     return {node} if below_secret_key and isinstance(node, str) and node else set()
 
 
-class JsonLineFormatter(logging.Formatter):
-    """One JSON object per record, with what ``extra=`` added."""
+class JsonLineHandler(logging.Handler):
+    """Writes one JSON object per record, with what ``extra=`` added, to a file descriptor: each line by one write."""
 
-    def __init__(self, server_name: str, redact: Redactor) -> None:
+    def __init__(self, server_name: str, redact: Redactor, descriptor: int = 2) -> None:
         super().__init__()
         self._server_name = server_name
         self._redact = redact
+        self._descriptor = descriptor
+        self._formatter = logging.Formatter()
 
-    def format(self, record: logging.LogRecord) -> str:
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            more = {k: v for k, v in vars(record).items() if k not in _PLAIN_ATTRIBUTES}
+            if record.exc_info:
+                more["traceback"] = self._formatter.formatException(record.exc_info)
+            self.write(record.levelname.lower(), record.getMessage(), record.created, more)
+        except Exception:
+            self.handleError(record)
+
+    def write(self, level: str, message: str, moment: float, more: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Write a line of its own, said at ``moment`` (seconds since the epoch)."""
         line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
+            "time": datetime.fromtimestamp(moment, UTC),
+            "level": level,
             "server": self._server_name,
-            "message": record.getMessage(),
+            "message": message,
         }
         rollout_id = current_rollout_id.get()
         if rollout_id is not None:
             line["rollout_id"] = rollout_id
-        line.update({k: v for k, v in vars(record).items() if k not in _PLAIN_ATTRIBUTES})
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return self._redact(orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
+        rest = self._redact.encoded(orjson.dumps({**line, **more}, default=str, option=_LINE_OPTIONS))
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+
+
+_LINE_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
+_lines: JsonLineHandler | None = None
 
 
 def configure_logging(server_name: str, redact: Redactor, level: str = "INFO") -> None:
     """Send every record of this process to stderr as a JSON line."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLineFormatter(server_name, redact))
+    global _lines
+    _lines = JsonLineHandler(server_name, redact)
     root = logging.getLogger()
-    root.handlers = [handler]
+    root.handlers = [_lines]
     root.setLevel(level.upper())
+
+
+def log_request(method: str, path: str, status: int, elapsed_s: float) -> None:
+    """Say, at level info, what the running request's rollout has asked of this server.
+
+    There is one such line per request. Made by the logging module they would cost a tenth of a rollout's CPU time, so
+    they go straight to where its records go.
+    """
+    if logger.isEnabledFor(logging.INFO):
+        message = f"{method} {path}: {status} in {elapsed_s:.3f} s"
+        if _lines is None:
+            logger.info("%s", message)
+        else:
+            _lines.write("info", message, time.time())

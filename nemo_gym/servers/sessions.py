@@ -20,6 +20,7 @@ class Session:
     id: str
     state: dict[str, Any] = field(default_factory=dict)
     last_used: float = 0.0
+    cookie: str = field(default="", repr=False)
 
 
 class SessionStore:
@@ -47,20 +48,20 @@ class SessionStore:
     def get_or_create(self, cookie: str | None) -> Session:
         """The session that a cookie names, else a new one."""
         now = self._clock()
-        session_id = self._verified_id(cookie) if cookie else None
-        session = self._sessions.get(session_id) if session_id else None
+        session = self._find(cookie) if cookie else None
         if session is None:
             self._drop_idle(now)
             # A signed id without state is a session of this run that has expired: its id is not used again.
-            session = Session(id=secrets.token_hex(16))
-            self._sessions[session.id] = session
+            session_id = secrets.token_hex(16)
+            session = Session(session_id, cookie=f"{session_id}.{self._signature(session_id)}")
+            self._sessions[session_id] = session
         session.last_used = now
         self._sessions.move_to_end(session.id)
         return session
 
     def cookie_header(self, session: Session) -> str:
         """The value of the ``Set-Cookie`` header for a session."""
-        return f"{self.cookie_name}={session.id}.{self._signature(session.id)}; Path=/; HttpOnly; SameSite=Lax"
+        return f"{self.cookie_name}={session.cookie}; Path=/; HttpOnly; SameSite=Lax"
 
     def close(self) -> None:
         """Expire every session."""
@@ -78,8 +79,8 @@ class SessionStore:
     def _signature(self, session_id: str) -> str:
         return hmac.new(self._key, session_id.encode(), hashlib.sha256).hexdigest()[:32]
 
-    def _verified_id(self, cookie: str) -> str | None:
-        session_id, _, signature = cookie.rpartition(".")
-        if session_id and hmac.compare_digest(self._signature(session_id).encode(), signature.encode()):
-            return session_id
+    def _find(self, cookie: str) -> Session | None:
+        session = self._sessions.get(cookie.partition(".")[0])
+        if session is not None and hmac.compare_digest(session.cookie.encode(), cookie.encode(errors="replace")):
+            return session
         return None

@@ -2,11 +2,11 @@
 
     python -m tests.benchmarks.server_chain [--concurrency 1 16 64 256] [--rounds 5] [--seconds 3] [--json]
 
-Each server is a process of its own, started as a container starts it: `python app.py`, its configuration in one line on
-stdin. So are the endpoint, which answers at once, and the caller. Three ways are measured in turn, round after round:
-`bare` (plain aiohttp, nothing checked: the limit), `plain` (`/run`) and `prefixed` (`/ng-rollout/<id>/run`, which is what
-`gym eval run` sends). The figures to quote are the ratios to `bare` in the same run, and the CPU time of a rollout:
-rollouts per second differ from machine to machine and from minute to minute.
+Each server is a process of its own, started as a container starts it: `python app.py`, its configuration in one line
+on stdin. So are the endpoint, which answers at once, and the caller. Three ways are measured in turn, round after
+round: `bare` (plain aiohttp, nothing checked: the limit), `plain` (`/run`) and `prefixed` (`/ng-rollout/<id>/run`, which
+is what `gym eval run` sends). The figures to quote are the ratios to `bare` in the same run, and the CPU time of a
+rollout: rollouts per second differ from machine to machine and from minute to minute.
 
 `--workers` measures instead what several workers bring to a verifier that is nothing but work for the CPU.
 """
@@ -78,7 +78,7 @@ class Program:
         return [parent, *parent.children(recursive=True)]
 
     def cpu_s(self) -> float:
-        """CPU time so far, of its workers too. The scheduler's own count: clock ticks are too coarse for a short round."""
+        """CPU time so far, of its workers too, as the scheduler counts it: clock ticks are too coarse for a round."""
         paths = (path for member in self.family() for path in Path(f"/proc/{member.pid}/task").glob("*/schedstat"))
         return sum(int(path.read_text().split()[0]) for path in paths) / 1e9
 
@@ -97,7 +97,9 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def program(name: str, port: int, command: Sequence[str], folder: Path, log: IO[bytes], line: bytes) -> Iterator[Program]:
+def program(
+    name: str, port: int, command: Sequence[str], folder: Path, log: IO[bytes], line: bytes
+) -> Iterator[Program]:
     """A process that serves, from its first answer to `/ready` (or any answer at all) on."""
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYDANTIC_DISABLE_PLUGINS": "__all__"}
     with subprocess.Popen(
@@ -139,7 +141,14 @@ def wait_until_ready(running: Program) -> None:
 
 
 def bootstrap_line(name: str, config: Mapping[str, Any]) -> bytes:
-    line = {"v": 1, "session_id": "s", "server_name": name, "config": config, "session_secret": "ab" * 16, "token": None}
+    line = {
+        "v": 1,
+        "session_id": "s",
+        "server_name": name,
+        "config": config,
+        "session_secret": "ab" * 16,
+        "token": None,
+    }
     return json.dumps(line).encode() + b"\n"
 
 
@@ -180,9 +189,7 @@ def bare_chain(endpoint: int, log: IO[bytes]) -> Iterator[dict[str, Program]]:
     agent, model, resources = free_ports(3)
     behind = {"resources": (resources, []), "model": (model, [endpoint]), "agent": (agent, [resources, model])}
     with ExitStack() as stack:
-        yield {
-            name: stack.enter_context(bare(name, port, log, others)) for name, (port, others) in behind.items()
-        }
+        yield {name: stack.enter_context(bare(name, port, log, others)) for name, (port, others) in behind.items()}
 
 
 def bare(name: str, port: int, log: IO[bytes], behind: Sequence[int] = ()) -> Any:
@@ -195,8 +202,10 @@ class Caller:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
 
-    def send(self, url: str, body: Mapping[str, Any], concurrency: int, seconds: float) -> dict[str, Any]:
-        order = {"url": url, "body": body, "concurrency": concurrency, "seconds": seconds, "most": MOST_PER_ROUND}
+    def send(self, to: Program, path: str, body: Mapping[str, Any], concurrency: int, seconds: float) -> dict[str, Any]:
+        """The caller's reply for one round of requests; one that failed ends the measurement."""
+        order = {"url": to.url, "path": path, "body": body, "concurrency": concurrency, "seconds": seconds}
+        order["most"] = MOST_PER_ROUND
         input_of(self.process).write(json.dumps(order).encode() + b"\n")
         input_of(self.process).flush()
         line = self.process.stdout.readline() if self.process.stdout else b""
@@ -260,7 +269,7 @@ def measure_chain(concurrencies: Sequence[int], rounds: int, seconds: float) -> 
         chains = {BARE: limit, PLAIN: ours, PREFIXED: ours}
         idle = {name: each.memory() for name, each in ours.items()}
         for way, chain in chains.items():
-            calls.send(chain["agent"].url + PATHS[way], ROW, 16, 1.0)
+            calls.send(chain["agent"], PATHS[way], ROW, 16, 1.0)
         found = {}
         for concurrency in concurrencies:
             measured = {way: Measured() for way in chains}
@@ -269,7 +278,7 @@ def measure_chain(concurrencies: Sequence[int], rounds: int, seconds: float) -> 
                 for way in ways[number % len(ways) :] + ways[: number % len(ways)]:
                     members = [*chains[way].values(), endpoint]
                     before = {each.name: each.cpu_s() for each in members}
-                    result = calls.send(chains[way]["agent"].url + PATHS[way], ROW, concurrency, seconds)
+                    result = calls.send(chains[way]["agent"], PATHS[way], ROW, concurrency, seconds)
                     measured[way].add(result, {each.name: each.cpu_s() - before[each.name] for each in members})
             found[concurrency] = {way: each.summary(measured[BARE]) for way, each in measured.items()}
             progress(f"concurrency {concurrency} is measured")
@@ -291,11 +300,9 @@ def measure_workers(counts: Sequence[int], rounds: int, seconds: float) -> dict[
         rates: dict[int, list[float]] = {count: [] for count in counts}
         for _ in range(rounds):
             for count, each in servers.items():
-                result = calls.send(f"{each.url}/verify", row, 16, seconds)
+                result = calls.send(each, "/verify", row, 16, seconds)
                 rates[count].append(len(result["latencies"]) / result["seconds"])
-    return {
-        str(count): {"verifications_per_s": statistics.median(rates[count]), **idle[count]} for count in counts
-    }
+    return {str(count): {"verifications_per_s": statistics.median(rates[count]), **idle[count]} for count in counts}
 
 
 def progress(text: str) -> None:

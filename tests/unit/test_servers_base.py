@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from pydantic import BaseModel
 
 from nemo_gym.errors import ConfigError
 from nemo_gym.servers.base import Route, Server, ServerSettings, json_response
-from nemo_gym.servers.logs import JsonLineFormatter, Redactor, current_rollout_id, secrets_in
+from nemo_gym.servers.logs import JsonLineHandler, Redactor, current_rollout_id, secrets_in
 from nemo_gym.servers.messages import Bootstrap, ServerRef, VerifyRequest
 from nemo_gym.servers.resources import ResourcesServer, Session, tool
 from nemo_gym.servers.testing import bootstrap_for, serving
@@ -163,13 +165,18 @@ class TestLogs:
         assert secrets_in(config) == {"k1", "p1", "p2"}
 
     def test_a_line_says_which_server_and_rollout_and_hides_secrets(self) -> None:
-        formatter = JsonLineFormatter("mine", Redactor({"sk-12345", "sk-12345-long"}))
+        reader, writer = os.pipe()
+        handler = JsonLineHandler("mine", Redactor({"sk-12345", "sk-12345-long"}), writer)
         record = logging.LogRecord("n", logging.INFO, "f", 1, "key %s", ("sk-12345-long",), None)
         record.__dict__["exit_code"] = 3
         token = current_rollout_id.set("r1")
-        line = json.loads(formatter.format(record))
+        handler.emit(record)
         current_rollout_id.reset(token)
-        del line["time"]
+        os.close(writer)
+        line = json.loads(os.read(reader, 1000))
+        os.close(reader)
+        said = datetime.fromisoformat(line.pop("time"))
+        assert abs(said.timestamp() - record.created) < 1e-3
         expected = {"level": "info", "server": "mine", "message": "key ***", "rollout_id": "r1", "exit_code": 3}
         assert line == expected
 

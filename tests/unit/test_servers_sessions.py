@@ -12,7 +12,10 @@ def test_a_session_is_found_by_its_own_cookie_only() -> None:
     session = store.get_or_create(None)
     assert store.cookie_name == "ng_session_a_b_c"
     assert store.get_or_create(cookie_of(store, session)) is session
-    assert store.get_or_create(cookie_of(other, session)) is not session
+    signature = cookie_of(other, other.get_or_create(None)).partition(".")[2]
+    assert store.get_or_create(f"{session.id}.{signature}") is not session
+    assert store.get_or_create(f"{session.id}.ü\udc80") is not session
+    assert store.get_or_create(f"{session.id}.") is not session
     assert store.get_or_create(session.id) is not session
     assert store.get_or_create("ü.ü") is not session
 

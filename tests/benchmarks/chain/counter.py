@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-
 from nemo_gym.servers.messages import RunRequest, VerifyRequest
 from nemo_gym.servers.process import run_server
 from nemo_gym.servers.resources import ResourcesServer, ResourcesSettings, Session
@@ -37,8 +36,6 @@ class Hashing(ResourcesServer):
         for _ in range(self.settings.hashes):
             digest = hashlib.sha256(digest).digest()
         return {"reward": 1.0, "digest": digest.hex()}
-
-
 
 
 if __name__ == "__main__":

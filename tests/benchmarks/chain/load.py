@@ -1,7 +1,7 @@
-"""The caller: sends rollouts as told by JSON lines on stdin, one line after the other, and says how they went on stdout.
+"""The caller: sends rollouts as told by JSON lines on stdin, one line at a time, and says how they went on stdout.
 
-A line is ``{"url", "body", "concurrency", "seconds", "most"}``: at most ``most`` requests within ``seconds``, to ``url`` with
-``{rollout}`` replaced by a name of its own.
+A line is ``{"url", "path", "body", "concurrency", "seconds", "most"}``: at most ``most`` requests within ``seconds``.
+In ``path``, ``{rollout}`` stands for a name of the request's own.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 import orjson
+from yarl import URL
 
 JSON = {"Content-Type": "application/json"}
 DEADLINE_S = 60.0
@@ -23,13 +24,15 @@ DEADLINE_S = 60.0
 async def send(session: aiohttp.ClientSession, order: dict[str, Any], names: Iterator[int]) -> dict[str, Any]:
     """``concurrency`` callers at a time; each sends its next request when its last was answered."""
     body, latencies, wrong = orjson.dumps(order["body"]), list[float](), list[str]()
+    base, path = URL(order["url"]), order["path"]
     sent = itertools.count()
     began = time.perf_counter()
     until = began + order["seconds"]
 
     async def call() -> None:
         while time.perf_counter() < until and next(sent) < order["most"]:
-            url = order["url"].replace("{rollout}", f"rollout-{next(names)}-r0")
+            # From parts, so that addresses that are new each time cost little: it is the servers that are measured.
+            url = base.with_path(path.replace("{rollout}", f"rollout-{next(names)}-r0"))
             asked = time.perf_counter()
             async with session.post(url, data=body, headers=JSON) as response:
                 answer = await response.read()
