@@ -26,8 +26,12 @@ def first_line(
     session_id: str,
     session_secret: str,
     token: str | None,
+    files: Mapping[str, str] | None = None,
 ) -> bytes:
-    """What the server ``name``, or the registry, is told at its start; ``relays`` maps endpoints on the loopback."""
+    """What the server ``name``, or the registry, is told at its start.
+
+    ``relays`` maps endpoints on the loopback; ``files`` are the texts of ``server_files``.
+    """
     line = functools.partial(
         bootstrap_line, session_id=session_id, server_name=name, session_secret=session_secret, token=token
     )
@@ -37,4 +41,4 @@ def first_line(
     server = next(server for server in topology.servers if server.name == name)
     if server.is_foreign:
         return config_line(foreign_view(topology, server, relays))
-    return line(config=container_view(topology, server, relays))
+    return line(config=container_view(topology, server, relays), files=files or {})

@@ -38,6 +38,7 @@ from nemo_gym.deployment.locked_images import ensure_locked_images, named
 from nemo_gym.deployment.loopback import LoopbackRelays
 from nemo_gym.deployment.registry_feed import RegistryFeed
 from nemo_gym.deployment.running import Clock, RunningServer, RunningSession
+from nemo_gym.deployment.server_files import load_server_files
 from nemo_gym.deployment.server_logs import ServerLogs
 from nemo_gym.deployment.settings import ServingSettings
 from nemo_gym.deployment.topology import REGISTRY, Topology, container_specs
@@ -106,6 +107,7 @@ class Session:
 
     def _start(self, search_dirs: Sequence[str]) -> RunningSession:
         self._relays.check(self._engine.endpoint)
+        self._files = load_server_files(self._topology)
         with self._clock.measure("sweep"):
             swept = reaper.sweep(self._engine)
         if swept.unjudged:
@@ -224,6 +226,7 @@ class Session:
             session_id=self.session_id,
             session_secret=self._secret,
             token=self._settings.token,
+            files=self._files.get(server, {}),
         )
 
     # -- readiness ---------------------------------------------------------------------------------------------

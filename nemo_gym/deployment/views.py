@@ -48,6 +48,8 @@ def container_view(topology: Topology, server: ServedServer, relays: Mapping[Add
     own = rewrite_endpoints(server.instance.settings, relays)
     for key in ("container", "image"):  # what the engine is told, and no business of the server's
         own.pop(key, None)
+    if not server.is_foreign:
+        own.pop("files", None)  # paths of the caller's machine: what they hold comes beside the config
     view[server.name] = _entry(server.instance, {**own, "host": "0.0.0.0", "port": CONTAINER_PORT})
     return view
 
