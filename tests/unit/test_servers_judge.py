@@ -437,6 +437,7 @@ async def test_a_reply_without_a_verdict_is_asked_for_again_with_a_note() -> Non
     ]  # fmt: skip
 
 
+NO_COUNTS = {"input_tokens": None, "output_tokens": None}
 THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "VERDICT: CORRECT"}]}
 
 
@@ -456,7 +457,7 @@ THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "VE
             response("VERDICT: CORRECT", status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
             "it was cut off (max_output_tokens)",
         ),
-        (response("VERDICT: CORRECT", status="incomplete", incomplete_details="?", usage={"input_tokens": None}), "cut"),
+        (response("VERDICT: CORRECT", status="incomplete", incomplete_details="?", usage=NO_COUNTS), "was cut off (no"),
         (
             response("", output=[{"type": "message", "content": [{"type": "refusal", "refusal": "No."}]}]),
             "it said nothing",
