@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from images.responses_api_models.openai_model.app import OpenAIModel
 from nemo_gym.errors import ConfigError
 from nemo_gym.rollouts.replies import judge_reply
 from nemo_gym.servers.base import Route
@@ -24,7 +25,6 @@ from nemo_gym.servers.judge import Judge, JudgedSettings, JudgeFailure, JudgeSet
 from nemo_gym.servers.judge_prompts import FieldError, JudgeTemplate, fence_for, field_text, shortened
 from nemo_gym.servers.judge_verdicts import LONGEST_READ, NoVerdictError, VerdictFormat
 from nemo_gym.servers.messages import JsonDict, VerifyRequest, text_message
-from nemo_gym.servers.model import ModelServer
 from nemo_gym.servers.resources import ResourcesServer
 from nemo_gym.servers.testing import bootstrap_for, serving, serving_app
 
@@ -653,38 +653,28 @@ def test_metrics_count_what_was_judged_and_asked_again() -> None:
     assert "judge_agreement_rate" not in judge_metrics([judged])
 
 
-class Capped(ModelServer):
-    """A judge that answers ``most`` requests at a time, and lets the others wait."""
+async def test_a_thousand_answers_at_once_are_judged_by_an_endpoint_that_takes_fifty() -> None:
+    def say(request: JsonDict) -> Said:
+        return f"VERDICT: {'CORRECT' if 'Paris.' in request['input'][0]['content'] else 'INCORRECT'}"
 
-    most = 50
+    endpoint = ScriptedModel(say, delay_s=0.02)
+    async with serving_app(endpoint.app()) as url:
+        capped = {"openai_base_url": f"{url}/v1", "openai_model": "m", "max_concurrent_requests": 50}
+        async with (
+            serving(OpenAIModel, capped, name="judge_model") as model,
+            serving(Judged, settings(), config=model.entry()) as server,
+            open_client_session() as client,
+        ):
 
-    async def responses(self, params: JsonDict) -> JsonDict:
-        if not hasattr(self, "slots"):
-            self.slots, self.open, self.most_open = asyncio.Semaphore(self.most), 0, 0
-        async with self.slots:
-            self.open += 1
-            self.most_open = max(self.most_open, self.open)
-            await asyncio.sleep(0.02)
-            self.open -= 1
-            return response("VERDICT: CORRECT" if "Paris." in params["input"][0]["content"] else "VERDICT: INCORRECT")
+            async def reward(position: int) -> tuple[int, float]:
+                sent = row("Paris." if position % 4 else "Lyon.", _ng_task_index=position)
+                async with client.post(f"{server.url}/ng-rollout/r-{position}/verify", json=sent) as answer:
+                    assert answer.status == 200
+                    reply = await answer.json()
+                return reply["_ng_task_index"], reply["reward"]
 
-
-async def test_a_thousand_answers_at_once_are_judged_by_a_judge_that_takes_fifty() -> None:
-    async with (
-        serving(Capped, name="judge_model") as model,
-        serving(Judged, settings(), config=model.entry()) as server,
-        open_client_session() as client,
-    ):
-
-        async def reward(position: int) -> tuple[int, float]:
-            sent = row("Paris." if position % 4 else "Lyon.", _ng_task_index=position)
-            async with client.post(f"{server.url}/ng-rollout/r-{position}/verify", json=sent) as answer:
-                assert answer.status == 200
-                reply = await answer.json()
-            return reply["_ng_task_index"], reply["reward"]
-
-        rewards = dict(await asyncio.gather(*map(reward, range(1000))))
-        assert model.server.most_open == Capped.most
+            rewards = dict(await asyncio.gather(*map(reward, range(1000))))
+    assert endpoint.most_open == 50
     assert rewards == {position: float(position % 4 != 0) for position in range(1000)}
 
 
