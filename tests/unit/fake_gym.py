@@ -33,6 +33,7 @@ class FakeGym:
     dead: list[dict[str, Any]] = field(default_factory=list)
     config: dict[str, Any] | None = None
     aggregate: Any = None
+    records_of: Callable[[str], tuple[int, Any]] = lambda rollout_id: (404, {})  # "" asks for the list of rollouts
     rows: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     polls: int = 0
@@ -46,6 +47,8 @@ class FakeGym:
         app.router.add_get("/ready", self._ready)
         app.router.add_get("/global_config_dict_yaml", self._config)
         app.router.add_get("/server_instances", self._instances)
+        app.router.add_get("/ng-rollout", self._records)
+        app.router.add_get("/ng-rollout/{rollout_id}/records", self._records)
         app.router.add_post("/run", self._run)
         app.router.add_post("/aggregate_metrics", self._aggregate)
         if self.correlates:
@@ -102,6 +105,12 @@ class FakeGym:
             return web.Response(status=404)
         alive = [{"name": self.agent_name, "status": "running"}]
         return web.json_response(alive + [{"status": "dead", **server} for server in self.dead])
+
+    async def _records(self, request: web.Request) -> web.StreamResponse:
+        if not self._allowed(request):
+            return web.json_response({"error": "token"}, status=401)
+        status, body = self.records_of(request.match_info.get("rollout_id", ""))
+        return web.json_response(body, status=status)
 
     async def _run(self, request: web.Request) -> web.StreamResponse:
         if not self._allowed(request):

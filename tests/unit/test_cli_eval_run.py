@@ -28,6 +28,7 @@ from nemo_gym.environment import serving
 from nemo_gym.errors import ServerStartError, TeardownError
 from nemo_gym.rollouts.report import RunTally
 from tests.unit.fake_gym import FakeGym, Script, never_answers
+from tests.unit.test_rollouts_records import RECORD, gathered
 from tests.unit.tiny_benchmark import write_tiny_benchmark
 
 MODEL = ["--model", "m", "--model-url", "http://127.0.0.1:9/v1", "--model-api-key", "env:MY_KEY"]
@@ -181,6 +182,21 @@ class TestRun:
         assert Path("out/x.jsonl").read_bytes() == before
         assert run("--limit", "1", "--overwrite") == 0
         assert len(lines("x.jsonl")) == 1
+
+    def test_what_the_servers_record_is_kept_beside_the_results(
+        self, served: Served, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        served.gym.records_of = lambda rollout_id: gathered({**RECORD, "rollout_id": rollout_id})
+        assert run() == 0
+        assert not Path("out/x_records.jsonl").exists()
+        assert "records" not in capsys.readouterr().out
+        assert run("observability_enabled=true", "--overwrite", "--json") == 0
+        assert json.loads(capsys.readouterr().out)["files"]["records"] == "out/x_records.jsonl"
+        rollouts = {result["_ng_rollout_id"] for result in lines("x.jsonl")}
+        assert len(rollouts) == 3
+        assert {record["rollout_id"] for record in lines("x_records.jsonl")} == rollouts
+        assert run("--overwrite") == 0
+        assert not Path("out/x_records.jsonl").exists()
 
     def test_a_name_for_the_results_is_made_up(self, served: Served) -> None:
         assert main(["eval", "run", "--benchmark", "tiny", *MODEL]) == 0

@@ -66,6 +66,7 @@ def test_in_process(name: str, expected: str) -> None:
         (PlannedBenchmark.to_json, "self"),
         (PlannedBenchmark.task_digests, "self"),
         (PlannedBenchmark.task_ids, "self"),
+        (TaskRunner.rollout_records, "self, rollout_id"),
         (TaskRunner.run_task, "self, task_id, num_repeats=1, rollout_id=None"),
         (TaskRunner.task_ids, "self"),
     ],
