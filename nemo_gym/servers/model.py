@@ -1,18 +1,34 @@
-"""Model servers: the Responses API and chat completions, in front of whatever answers."""
+"""Model servers: the Responses API, chat completions and the Messages API, in front of whatever answers."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import orjson
 from aiohttp import web
 
-from nemo_gym.servers.base import BodyParser, Handler, InvalidRequestError, Route, Server, decode, encode, json_response
-from nemo_gym.servers.messages import JsonDict, ResponsesParams
+from nemo_gym.servers.anthropic_messages import error_body_of, message_of_response, responses_request
+from nemo_gym.servers.base import (
+    BodyParser,
+    Handler,
+    InvalidRequestError,
+    RequestError,
+    Route,
+    Server,
+    decode,
+    encode,
+    json_response,
+)
+from nemo_gym.servers.chat import ConversionError
+from nemo_gym.servers.messages import JsonDict, ResponsesParams, error_message_in
 from nemo_gym.servers.records import note_answer
 
 
 class ModelServer(Server):
-    """Base of every model server. A subclass answers both kinds of request with bodies of the same kind."""
+    """Base of every model server. A subclass answers the first two kinds of request with bodies of the same kind.
+
+    The third, ``/v1/messages``, is answered by way of ``responses``.
+    """
 
     server_type = "responses_api_models"
 
@@ -28,7 +44,24 @@ class ModelServer(Server):
         return [
             Route("POST", "/v1/responses", self._route(self.responses, BodyParser(ResponsesParams))),
             Route("POST", "/v1/chat/completions", self._route(self.chat_completions, _checked_chat)),
+            Route("POST", "/v1/messages", self._in_its_words(self._route(self._messages, _responses_params))),
         ]
+
+    async def _messages(self, params: JsonDict) -> JsonDict:
+        answer = await self.responses(params)
+        return message_of_response(orjson.loads(answer) if isinstance(answer, bytes) else answer)
+
+    def _in_its_words(self, handler: Handler) -> Handler:
+        """``handler``, with errors as clients of the Messages API read them."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            try:
+                return await handler(request)
+            except RequestError as error:
+                body = encode(error_body_of(error.status, error_message_in(error.body)))
+                return json_response(self.redact(body.decode()).encode(), status=error.status)
+
+        return handle
 
     def _route(
         self, method: Callable[[JsonDict], Awaitable[JsonDict | bytes]], parse: Callable[[object], JsonDict]
@@ -45,10 +78,22 @@ class ModelServer(Server):
         return handle
 
 
-def _checked_chat(body: object) -> JsonDict:
-    if not isinstance(body, dict):
-        raise InvalidRequestError([{"loc": [], "msg": "the body is no object", "type": "dict_type"}])
+def _checked_chat(value: object) -> JsonDict:
+    body = _checked_object(value)
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
         raise InvalidRequestError.of_field("messages", "needed: a list of messages that is not empty")
     return body
+
+
+def _responses_params(value: object) -> JsonDict:
+    try:
+        return responses_request(_checked_object(value))
+    except ConversionError as error:
+        raise InvalidRequestError.of_field(error.field, str(error)) from None
+
+
+def _checked_object(value: object) -> JsonDict:
+    if not isinstance(value, dict):
+        raise InvalidRequestError([{"loc": [], "msg": "the body is no object", "type": "dict_type"}])
+    return value
