@@ -3,10 +3,11 @@
     python -m tests.benchmarks.server_chain [--concurrency 1 16 64 256] [--rounds 5] [--seconds 3] [--json]
 
 Each server is a process of its own, started as a container starts it: `python app.py`, its configuration in one line
-on stdin. So are the endpoint, which answers at once, and the caller. Three ways are measured in turn, round after
-round: `bare` (plain aiohttp, nothing checked: the limit), `plain` (`/run`) and `prefixed` (`/ng-rollout/<id>/run`, which
-is what `gym eval run` sends). The figures to quote are the ratios to `bare` in the same run, and the CPU time of a
-rollout: rollouts per second differ from machine to machine and from minute to minute.
+on stdin. So are the endpoint, which answers at once, and the caller. Four ways are measured in turn, round after round:
+`bare` (plain aiohttp, nothing checked: the limit), `plain` (`/run`), `prefixed` (`/ng-rollout/<id>/run`, which is what
+`gym eval run` sends) and `observed` (the same with `observability_enabled`, so that each server records it). The
+figures to quote are the ratios to `bare` in the same run, and the CPU time of a rollout: rollouts per second differ
+from machine to machine and from minute to minute.
 
 `--workers` measures instead what several workers bring to a verifier that is nothing but work for the CPU.
 """
@@ -37,8 +38,8 @@ PROGRAMS = Path(__file__).parent / "chain"
 READY_S = 30.0
 MOST_PER_ROUND = 50_000
 
-BARE, PLAIN, PREFIXED = "bare", "plain", "prefixed"
-PATHS = {BARE: "/run", PLAIN: "/run", PREFIXED: "/ng-rollout/{rollout}/run"}
+BARE, PLAIN, PREFIXED, OBSERVED = "bare", "plain", "prefixed", "observed"
+PATHS = {BARE: "/run", PLAIN: "/run", PREFIXED: "/ng-rollout/{rollout}/run", OBSERVED: "/ng-rollout/{rollout}/run"}
 
 _QUESTION = "A train leaves at nine o'clock and another 42 minutes later; when do they meet, if they meet at all? "
 ROW = {
@@ -102,9 +103,17 @@ def program(
 ) -> Iterator[Program]:
     """A process that serves, from its first answer to `/ready` (or any answer at all) on."""
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYDANTIC_DISABLE_PLUGINS": "__all__"}
-    with subprocess.Popen(
-        [sys.executable, *command], cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log
-    ) as process:
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm") as in_memory,  # as a container's /tmp
+        subprocess.Popen(
+            [sys.executable, *command],
+            cwd=folder,
+            env={**environment, "TMPDIR": in_memory},
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+        ) as process,
+    ):
         try:
             input_of(process).write(line)
             input_of(process).flush()
@@ -168,9 +177,9 @@ def config_of(endpoint: int, agent: int, model: int, resources: int) -> dict[str
 
 
 @contextmanager
-def real_chain(endpoint: int, log: IO[bytes]) -> Iterator[dict[str, Program]]:
+def real_chain(endpoint: int, log: IO[bytes], *, observed: bool = False) -> Iterator[dict[str, Program]]:
     agent, model, resources = free_ports(3)
-    config = config_of(endpoint, agent, model, resources)
+    config = {**config_of(endpoint, agent, model, resources), "observability_enabled": observed}
     images = ROOT / "images"
     places = {
         "resources": (resources, ["counter.py"], PROGRAMS),
@@ -265,8 +274,9 @@ def measure_chain(concurrencies: Sequence[int], rounds: int, seconds: float) -> 
         (port,) = free_ports(1)
         endpoint = stack.enter_context(bare("endpoint", port, log))
         ours, limit = stack.enter_context(real_chain(port, log)), stack.enter_context(bare_chain(port, log))
+        observed = stack.enter_context(real_chain(port, log, observed=True))
         calls = stack.enter_context(caller())
-        chains = {BARE: limit, PLAIN: ours, PREFIXED: ours}
+        chains = {BARE: limit, PLAIN: ours, PREFIXED: ours, OBSERVED: observed}
         idle = {name: each.memory() for name, each in ours.items()}
         for way, chain in chains.items():
             calls.send(chain["agent"], PATHS[way], ROW, 16, 1.0)
