@@ -42,7 +42,8 @@ _SECRET_BEFORE_PLURAL = _words("api access auth bearer refresh private session s
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SCHEME_VALUE = re.compile(r"\b(Bearer|Basic)\s+([A-Za-z0-9._~+/=-]{6,})", re.IGNORECASE)
-_USER_INFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?P<info>[^\s/?#\"'<>]+)@")
+# a scheme is short; without a bound a long word would be tried again from each of its letters
+_USER_INFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,31}://)(?P<info>[^\s/?#\"'<>]+)@")
 _ASSIGNMENT = re.compile(r"(?P<lead>^|[?&;,\s\"'])(?P<name>[^=?&;,#\s\"']+)=(?P<value>[^&;,#\s\"'<>]+)")
 # Not a secret yet: to be set, or a plain reference to the key that holds it.
 _PLACEHOLDER = re.compile(r"(?:\?\?\?|\$\{[\w.\[\]-]+\})?")

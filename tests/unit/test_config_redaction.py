@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 from typing import Any
 
 import pytest
@@ -214,3 +215,10 @@ def test_no_secret_survives_redaction(secret: str, around: str, depth: int) -> N
     assert find_secrets(config) == {secret}
     assert secret not in redact_text(f"{around}{secret}{around}", find_secrets(config))
     assert redact_config(redact_config(config)) == redact_config(config)
+
+
+def test_a_long_word_takes_no_longer_than_its_length() -> None:
+    began = time.process_time()
+    long = "x" * 1_000_000
+    assert redact_config({"text": long, "url": f"https://me:secret@{long}"})["text"] == long
+    assert time.process_time() - began < 5
