@@ -18,6 +18,7 @@ from nemo_gym.containers.engine import RemoteImage
 from nemo_gym.containers.image_lock import parse_lock
 from nemo_gym.containers.images import PYTHON_IMAGE
 from nemo_gym.deployment import image_commands
+from nemo_gym.deployment.image_commands import wanted_contexts
 from nemo_gym.deployment.locked_images import ensure_locked_images
 from nemo_gym.deployment.running import RunningSession
 from nemo_gym.deployment.topology import Topology, build_topology
@@ -148,6 +149,15 @@ class TestPrune:
         assert len(as_json(capsys, "prune")["in_use"]) == 1
         engine.errors["remove_image"] = [EngineError("broken", status=500)]
         assert main(["images", "prune"]) == 1
+
+
+def test_an_environment_server_without_an_image_is_built_by_nobody(tmp_path: Path) -> None:
+    relay = {"environment_servers": {"relay": {"entrypoint": "app.py"}}}
+    assert set(wanted_contexts({"relay": relay}, [str(tmp_path)])) == {"registry"}
+    folder = tmp_path / "images" / "environment_servers" / "relay"
+    folder.mkdir(parents=True)
+    (folder / "app.py").touch()
+    assert set(wanted_contexts({"relay": relay}, [str(tmp_path)])) == {"registry", "environment_servers/relay"}
 
 
 class TestLock:

@@ -194,3 +194,58 @@ class TestRepositoryName:
     def test_the_engine_accepts_it(self, server_type: str, implementation: str) -> None:
         part = r"[a-z0-9]+(-[a-z0-9]+)*"
         assert re.fullmatch(f"nemo-gym/{part}/{part}", repository_name(server_type, implementation))
+
+
+class TestWrittenElsewhere:
+    def test_a_dockerfile_that_names_no_base_of_ours_gets_the_folder_as_it_is(self, folder: Path) -> None:
+        (folder / "Dockerfile").write_text("FROM python:3.13-slim\nCOPY . .\n")
+        (folder / "app.py").unlink()
+        (folder / "requirements.txt").write_text("-r more.txt\n")
+        files = load(folder, b"bundle").files
+        assert sorted(files) == [
+            "Dockerfile",
+            "README.md",
+            "config.yaml",
+            "data/rows.jsonl",
+            "lib/data/table.csv",
+            "lib/tests/kept.py",
+            "lib/words.txt",
+            "requirements.txt",
+            "tests/test_app.py",
+        ]
+        assert files["requirements.txt"].content == b"-r more.txt\n"
+
+    def test_one_that_stands_on_our_base_gets_what_ours_get(self, folder: Path) -> None:
+        (folder / "Dockerfile").write_text("ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\n")
+        assert "app/app.py" in load(folder).files
+
+    def test_a_list_without_hashes_goes_in_as_it_can_be_installed(self, folder: Path) -> None:
+        (folder / "requirements.txt").write_text("-e nemo-gym[dev] @ ../../\nfastapi\n")
+        context = load(folder)
+        assert context.files["requirements.txt"].content == b"fastapi\n"
+        assert [notice.partition("requirements.txt")[2][:20] for notice in context.notices] == [
+            ": '-e nemo-gym[dev] ",
+            " has no hashes: what",
+        ]
+        assert load(folder).digest() == context.digest()
+
+    def test_a_lock_says_nothing(self, folder: Path) -> None:
+        (folder / "requirements.txt").write_text("x==1 --hash=sha256:aa\n")
+        assert load(folder).notices == ()
+
+    def test_modules_that_call_one_another_by_server_type_and_implementation(self, tmp_path: Path) -> None:
+        folder = tmp_path / "images" / "resources_servers" / "pair"
+        folder.mkdir(parents=True)
+        (tmp_path / "images" / "Dockerfile").touch()
+        (folder / "app.py").write_text("from resources_servers.pair.other import VALUE\n\nprint(VALUE)\n")
+        (folder / "other.py").write_text("VALUE = 'found'\n")
+        context = load_server_context(folder, "nemo-gym/pair", tmp_path / "images" / "Dockerfile", b"")
+        with tarfile.open(fileobj=context.to_tar()) as tar:
+            tar.extractall(tmp_path / "inside", filter="data")
+        command = [sys.executable, "app.py"]
+        inside = tmp_path / "inside" / "app"
+        done = subprocess.run(command, cwd=inside, env={}, capture_output=True, text=True, check=False)
+        assert (done.stdout, done.stderr) == ("found\n", "")
+        (folder / "app.py").write_text("from images.resources_servers.pair.other import VALUE\n")
+        ours = load_server_context(folder, "nemo-gym/pair", tmp_path / "images" / "Dockerfile", b"")
+        assert not any(path.startswith("app/resources_servers") for path in ours.files)

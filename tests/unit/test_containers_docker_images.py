@@ -54,6 +54,18 @@ def test_found_or_not() -> None:
     assert asked(routes, lambda engine: engine.list_images("nemo-gym.context"))[0] == [STATE]
 
 
+def test_what_it_runs_and_as_whom() -> None:
+    inspected = {**INSPECTED, "Config": {"Entrypoint": ["python3", "-u"], "Cmd": ["app.py"], "User": "gym"}}
+    routes = {
+        "GET /images/one/json": json_of(inspected),
+        "GET /images/two/json": json_of({**INSPECTED, "Config": None}),
+    }
+    found = asked(routes, lambda engine: engine.find_image("one"))[0]
+    assert (found.command, found.user) == (("python3", "-u", "app.py"), "gym")
+    found = asked(routes, lambda engine: engine.find_image("two"))[0]
+    assert (found.command, found.user, found.labels) == ((), "", {})
+
+
 def test_removed_used_or_gone() -> None:
     asked({}, lambda engine: engine.remove_image("gone"))
     used = {"DELETE /images/used": json_of({"message": "is being used"}, status=409)}

@@ -20,6 +20,7 @@ from nemo_gym.containers.readiness import (
     NotReadyReason,
     Probe,
     wait_until_answering,
+    wait_until_any_answer,
     wait_until_ready,
 )
 
@@ -99,6 +100,50 @@ def failure(wait: Callable[..., None], probe: Probe, deadlines: Deadlines = SHOR
     with pytest.raises(NotReadyError) as caught:
         wait(probe, deadlines, threading.Event())
     return caught.value
+
+
+class TestAnyAnswer:
+    """Of a server written elsewhere, which says neither who it is nor whether it is ready."""
+
+    @pytest.mark.parametrize("status", [200, 302, 401, 404, 405, 500, 503])
+    def test_is_enough(self, status: int) -> None:
+        with serving(root=[(status, b"<p>whatever</p>")]) as (server, probe):
+            wait_until_any_answer(probe, LONG, threading.Event())
+        assert server.asked == ["/"]
+
+    def test_a_connection_that_breaks_is_none(self) -> None:
+        def reset(handler: http.server.BaseHTTPRequestHandler) -> None:
+            handler.close_connection = True
+
+        with serving(root=[reset, reset, (404, b"")]) as (server, probe):
+            wait_until_any_answer(probe, LONG, threading.Event())
+        assert len(server.asked) == 3
+
+    def test_nor_is_what_is_no_http(self) -> None:
+        def babble(handler: http.server.BaseHTTPRequestHandler) -> None:
+            handler.wfile.write(b"220 mail.example.com ESMTP\r\n")
+
+        with serving(root=[babble]) as (_, probe):
+            error = failure(wait_until_any_answer, probe)
+        assert error.reason is NotReadyReason.LATE
+        assert error.detail.startswith("policy_model does not answer (")
+
+    def test_nor_the_registrys_that_it_did_not_reach_it(self) -> None:
+        unreached = (502, {"error": {"type": "downstream_error", "message": "server till did not answer /"}})
+        with serving(root=[unreached, unreached, (502, {"error": "mine"})]) as (server, probe):
+            wait_until_any_answer(dataclasses.replace(probe, prefix="/inside/till"), LONG, threading.Event())
+        assert server.asked == ["/inside/till/"] * 3
+        with serving(root=[unreached]) as (_, probe):
+            error = failure(wait_until_any_answer, dataclasses.replace(probe, prefix="/inside/till"))
+            assert "(server till did not answer /) after 0.3 s" in error.detail
+            wait_until_any_answer(probe, LONG, threading.Event())  # the server's own words count as an answer
+
+    def test_nobody_waits_any_more(self) -> None:
+        stop = threading.Event()
+        stop.set()
+        with listening() as (_, probe), pytest.raises(NotReadyError) as caught:
+            wait_until_any_answer(probe, LONG, stop)
+        assert caught.value.reason is NotReadyReason.STOPPED
 
 
 class TestReady:

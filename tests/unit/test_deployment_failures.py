@@ -108,6 +108,21 @@ class TestCauses:
                 "requirements.txt",
             ),
             (
+                "ModuleNotFoundError: No module named 'nemo_gym.base_resources_server'",
+                "it needs another nemo_gym than the one in the base image",
+                "nemo-gym==VERSION",
+            ),
+            (
+                "ImportError: cannot import name 'CONFIG_TYPES' from 'nemo_gym' (/opt/gym/lib/nemo_gym/__init__.py)",
+                "it needs another nemo_gym than the one in the base image",
+                "nemo-gym==VERSION",
+            ),
+            (
+                "Traceback\n  File app.py\nKeyError: 'NEMO_GYM_CONFIG_DICT'",
+                "it was written elsewhere and looks for its configuration in its environment",
+                "Set `container: {config_from: environment}` in its config.",
+            ),
+            (
                 "OSError: [Errno 30] Read-only file system: '/opt/server/app/cache'",
                 "the server writes outside of /tmp",
                 "container.read_only: false",
@@ -144,6 +159,15 @@ class TestCauses:
         text = str(died(dataclasses.replace(SERVER, log="RuntimeError: x"), killed))
         assert "Likely cause: its memory limit is too low." in text
         assert text.endswith("Raise container.memory in the server's config.")
+
+    @pytest.mark.parametrize("exit_code", [126, 127])
+    def test_a_command_that_cannot_be_run(self, exit_code: int) -> None:
+        log = "sh: 7: exec: no-such-program: not found"
+        text = str(died(dataclasses.replace(SERVER, log=log), Death("id", exit_code, False, "")))
+        assert (
+            "Likely cause: its command, or the /bin/sh that one written elsewhere is started through, is" in text
+        )
+        assert text.endswith("Name its command with container.command, as it is called inside the image.")
 
     @pytest.mark.parametrize("log", ["", "listening on 8000", "an Error in the middle of a line"])
     def test_none_is_made_up(self, log: str) -> None:
@@ -207,3 +231,4 @@ class TestNotReady:
         text = str(fail(NotReadyReason.WRONG_SERVER, "127.0.0.1:1 is answered by another server"))
         assert "is not what answers on its port" in text
         assert "Likely cause: 127.0.0.1:1 is answered by another server." in text
+        assert "A server written elsewhere needs `container: {config_from: environment}`." in text

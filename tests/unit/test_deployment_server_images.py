@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nemo_gym.config.config_types import ServerInstance
 from nemo_gym.containers import images
 from nemo_gym.containers.build_network import BuildNetwork
 from nemo_gym.containers.engine import RemoteImage
 from nemo_gym.containers.images import PYTHON_IMAGE
 from nemo_gym.deployment import server_images
-from nemo_gym.deployment.server_images import ensure_server_images, find_image_folder
+from nemo_gym.deployment.server_images import ensure_server_images, find_image_folder, is_left_out
 from nemo_gym.deployment.topology import build_topology
 from nemo_gym.errors import ConfigError
 from tests.unit.fake_engine import FakeEngine
@@ -49,6 +51,23 @@ class TestFinding:
         with pytest.raises(ConfigError) as caught:
             find_image_folder("resources_servers", "mcqa", [tmp_path])
         assert str(caught.value).endswith(f"in {tmp_path}.")
+
+
+class TestLeftOut:
+    """An environment server that has no image: each row still goes to its agent."""
+
+    def relay(self, **settings: Any) -> ServerInstance:
+        return ServerInstance("relay", "environment_servers", "relay", {"entrypoint": "app.py", **settings})
+
+    def test_without_a_folder_and_a_reference(self, tmp_path: Path) -> None:
+        assert is_left_out(self.relay(), [tmp_path])
+        assert not is_left_out(self.relay(image={"reference": "team/relay:1"}), [tmp_path])
+        add_folder(tmp_path, "environment_servers/relay")
+        assert not is_left_out(self.relay(), [tmp_path / "other", tmp_path])
+
+    @pytest.mark.parametrize("server_type", ["resources_servers", "responses_api_agents", "responses_api_models"])
+    def test_no_other_server_is(self, tmp_path: Path, server_type: str) -> None:
+        assert not is_left_out(ServerInstance("x", server_type, "x", {}), [tmp_path])
 
 
 class TestEnsuring:
@@ -94,6 +113,16 @@ class TestEnsuring:
             ensure_server_images(engine, topology, [])
         assert engine.builds == []
         assert "a" in ensure_server_images(engine, topology, [str(elsewhere)])
+
+    def test_what_a_builder_should_know_is_said_once(
+        self, engine: FakeEngine, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        folder = add_folder(tmp_path, "resources_servers/one")
+        (folder / "requirements.txt").write_text("fastapi\n")
+        with caplog.at_level(logging.WARNING):
+            ensure_server_images(engine, build_topology({"a": resources("one"), "b": resources("one")}), [])
+        (said,) = caplog.messages
+        assert said.startswith(f"{folder.resolve()}/requirements.txt has no hashes")
 
     def test_the_users_python(self, engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("NEMO_GYM_PYTHON_IMAGE", "mine:1")

@@ -112,3 +112,20 @@ async def test_a_line_that_cannot_be_used_changes_nothing(line: bytes) -> None:
     found = await answers(registry)
     assert found["/ready"].status == 200
     assert found["/server_instances"].json() == [INSTANCE]
+
+
+async def test_servers_on_the_sessions_network_get_its_addresses_before_any_is_ready() -> None:
+    """They ask by the registry's name there; whoever asks from outside gets the host view, and waits for it."""
+    inside = {"inside_view": "mcqa: {host: mcqa, port: 8000}\n"}
+    registry = Registry(Bootstrap("session", "registry", inside, "secret", awaited=("mcqa",)))
+    async with serving_app(registry.build_app()) as url, aiohttp.ClientSession() as session:
+
+        async def ask(host: str) -> tuple[int, Any]:
+            async with session.get(f"{url}/global_config_dict_yaml", headers={"Host": host}) as response:
+                return response.status, await response.json()
+
+        assert await ask("registry:8000") == (200, inside["inside_view"])
+        assert (await ask("127.0.0.1:11000"))[0] == 503
+        feed(registry, HOST_VIEW)
+        assert await ask("registry:8000") == (200, inside["inside_view"])
+        assert await ask("127.0.0.1:11000") == (200, YAML)
