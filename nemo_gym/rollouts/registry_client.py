@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from nemo_gym.errors import ConfigError
 from nemo_gym.rollouts.rows import AGENT_SERVER_TYPE
@@ -20,6 +21,8 @@ SERVER_TYPES: Final = (
     "resources_servers",
     "environment_servers",
 )
+_NO_SUCH_ROUTE: Final = (404, 405, 501)
+_EVERY_ADDRESS: Final = ("0.0.0.0", "::", "[::]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +93,12 @@ class RegistryClient:
     async def load_host_view(self) -> HostView:
         """The host view, or ``RegistryNotReadyError`` when the registry is absent or still waiting.
 
-        A registry without ``/ready`` (404) is ready as soon as it serves its config.
+        A registry without ``/ready`` (404, say) is ready as soon as it serves its config.
         """
         status, body = await self.get("/ready")
         if status in (401, 403):
             raise ConfigError(self.describe_refusal(status))
-        if status not in (200, 404):
+        if status not in (200, *_NO_SUCH_ROUTE):
             raise RegistryNotReadyError(_waiting_sentence(status, body))
         status, body = await self.get("/global_config_dict_yaml")
         if status != 200:
@@ -105,7 +108,7 @@ class RegistryClient:
     async def load_dead_servers(self) -> list[DeadServer] | None:
         """The servers that have died; None when this registry keeps no such list."""
         status, body = await self.get("/server_instances")
-        if status in (404, 405):
+        if status in _NO_SUCH_ROUTE:
             return None
         return parse_dead_servers(body) if status == 200 else []
 
@@ -163,10 +166,24 @@ def parse_host_view(body: bytes, registry_url: str) -> HostView:
     needs: dict[str, frozenset[str]] = {}
     for name, server_type, settings in _servers(config):
         needs[name] = frozenset(_referenced_names(settings))
-        host, port = settings.get("host"), settings.get("port")
-        if server_type == AGENT_SERVER_TYPE and isinstance(host, str) and isinstance(port, int):
-            agent_urls[name] = base_url(host, port)
+        url = _url_of(settings, registry_url) if server_type == AGENT_SERVER_TYPE else None
+        if url is not None:
+            agent_urls[name] = url
     return HostView(agent_urls, needs)
+
+
+def _url_of(settings: Mapping[str, Any], registry_url: str) -> str | None:
+    """Where a server is dialled; None when it has no address.
+
+    A registry written elsewhere may say where a server listens rather than where it is reached: one that listens on
+    every address of a machine is taken to be on the registry's.
+    """
+    host, port = settings.get("host"), settings.get("port")
+    if isinstance(port, str) and port.isdecimal():
+        port = int(port)
+    if not isinstance(host, str) or not host or not isinstance(port, int) or isinstance(port, bool):
+        return None
+    return base_url(urlsplit(registry_url).hostname or host if host in _EVERY_ADDRESS else host, port)
 
 
 def parse_dead_servers(body: bytes) -> list[DeadServer] | None:
