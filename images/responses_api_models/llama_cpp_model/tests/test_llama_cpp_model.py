@@ -12,7 +12,13 @@ import pytest
 from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from images.responses_api_models.llama_cpp_model import app
-from images.responses_api_models.llama_cpp_model.app import LlamaCppModel, available_cpus, find_weights
+from images.responses_api_models.llama_cpp_model.app import (
+    LlamaCppModel,
+    LlamaCppSettings,
+    available_cpus,
+    find_template,
+    find_weights,
+)
 from nemo_gym.errors import ConfigError
 from nemo_gym.servers.testing import Running, serving
 
@@ -29,6 +35,7 @@ class Worker:
         self.go_on = threading.Event()
         self.go_on.set()
         self.busy = self.most_busy = 0
+        self.knows_tools = True
 
     def handle_chat_completions(self, request: dict[str, Any]) -> dict[str, Any]:
         self.asked.append(request)
@@ -49,6 +56,7 @@ def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Worker:
     """The only worker of the servers that the test starts."""
     made = Worker()
     monkeypatch.setattr(app, "start_worker", lambda weights, settings: made)
+    monkeypatch.setattr(app, "knows_tools", lambda worker: worker.knows_tools)
     return made
 
 
@@ -119,6 +127,33 @@ async def test_what_llama_cpp_refuses_is_said(
         again = await model.post("/v1/responses", {"input": "q"})
     assert (reply.status, again.status) == (status, status)
     assert says in reply.json()["error"]["message"]
+
+
+async def test_tools_that_the_template_would_drop_are_refused(worker: Worker, settings: dict[str, Any]) -> None:
+    tool = {"type": "function", "name": "f", "parameters": {"type": "object"}}
+    worker.knows_tools = False
+    async with serving(LlamaCppModel, settings) as model:
+        await settled(model)
+        reply = await model.post("/v1/responses", {"input": "q", "tools": [tool]})
+        without = await model.post("/v1/responses", {"input": "q", "tools": []})
+    assert (reply.status, without.status) == (422, 200)
+    assert "tools: the chat template of these weights" in reply.json()["error"]["message"]
+    worker.knows_tools = True
+    async with serving(LlamaCppModel, settings) as model:
+        await settled(model)
+        assert (await model.post("/v1/responses", {"input": "q", "tools": [tool]})).status == 200
+    function = {"name": "f", "parameters": {"type": "object"}}
+    assert worker.asked[-1]["tools"] == [{"type": "function", "function": function}]
+
+
+def test_the_bundled_weights_have_a_template_of_ours_and_others_their_own(tmp_path: Path) -> None:
+    assert "tool_call" in find_template(LlamaCppSettings())
+    assert find_template(LlamaCppSettings(weights="x.gguf")) == ""
+    own = tmp_path / "own.jinja"
+    own.write_text("{{ messages }}")
+    assert find_template(LlamaCppSettings(chat_template=str(own))) == "{{ messages }}"
+    with pytest.raises(ConfigError, match="chat template /nowhere is not in the image"):
+        find_template(LlamaCppSettings(chat_template="/nowhere"))
 
 
 async def test_weights_that_are_not_there_have_failed(worker: Worker) -> None:
