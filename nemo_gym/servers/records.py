@@ -41,7 +41,7 @@ _OTHER_KIND: Final = {"responses_api_models": "model_call", "resources_servers":
 _QUOTED_AUTHORIZATION: Final = re.compile(r"\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{16,}", re.IGNORECASE)
 _HEAD_SHARE: Final = 0.75
 _FILE_COST_BYTES: Final = 4096  # what a file takes at least
-_TRIMS_PER_BUDGET: Final = 16
+_SMALLEST_SHARE: Final = 16
 _KEPT_SHARE: Final = 0.75
 
 _facts: ContextVar[JsonDict | None] = ContextVar("record_facts", default=None)
@@ -97,7 +97,7 @@ class RolloutRecords:
         self._redact = redact
         self._budget_bytes = budget_bytes
         self._body_bytes = body_bytes
-        self._written_since_trim = 0
+        self._room_bytes = budget_bytes // _SMALLEST_SHARE
         self._trimming: asyncio.Future[None] | None = None
         self._has_complained = False
 
@@ -117,9 +117,8 @@ class RolloutRecords:
                 logger.warning("a record of this rollout is lost, and others may be: %s", error)
             self._trim(self._budget_bytes // 2)
             return
-        self._written_since_trim += max(len(line), _FILE_COST_BYTES)
-        if self._written_since_trim >= self._budget_bytes // _TRIMS_PER_BUDGET:
-            self._written_since_trim = 0
+        self._room_bytes -= max(len(line), _FILE_COST_BYTES)
+        if self._room_bytes < 0:
             self._trim_soon()
 
     def read(self, rollout_id: str) -> list[JsonDict]:
@@ -215,14 +214,15 @@ class RolloutRecords:
         """Remove the rollouts that have been quiet longest, when all together are over the budget."""
         files = self._files()
         total = sum(size for _, _, size in files)
-        if total <= budget_bytes:
-            return
-        for name, _, size in sorted(files, key=lambda file: file[1]):
-            with contextlib.suppress(OSError):  # another worker was first
-                (self._folder / name).unlink()
-            total -= size
-            if total <= budget_bytes * _KEPT_SHARE:
-                return
+        if total > budget_bytes:
+            for name, _, size in sorted(files, key=lambda file: file[1]):
+                with contextlib.suppress(OSError):  # another worker was first
+                    (self._folder / name).unlink()
+                total -= size
+                if total <= budget_bytes * _KEPT_SHARE:
+                    break
+        # Half of what is left: other workers write too.
+        self._room_bytes = max((self._budget_bytes - total) // 2, self._budget_bytes // _SMALLEST_SHARE)
 
     def _files(self) -> Sequence[tuple[str, float, int]]:
         """Each rollout's id, when it was last written to, and the bytes it takes."""
