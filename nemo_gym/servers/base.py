@@ -43,6 +43,7 @@ class ServerSettings(BaseModel):
 
     host: str = "0.0.0.0"
     port: int = 8000
+    num_workers: int | None = Field(default=None, ge=1)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     shutdown_grace_s: float = 4.0
     max_body_bytes: int = 2**30
@@ -109,6 +110,8 @@ class Server:
         self.redact = Redactor(secrets_in(bootstrap.config) | {bootstrap.session_secret, bootstrap.token or ""})
         self.records = self._open_records()
         self._client: ServerClient | None = None
+        self.worker, self.worker_count = 0, self.settings.num_workers or 1
+        self.missing_workers: Callable[[], int] = lambda: 0
 
     # -- what subclasses override ------------------------------------------------------------------------
 
@@ -119,6 +122,12 @@ class Server:
     async def readiness(self) -> Readiness:
         """Whether work sent now can succeed."""
         return READY
+
+    def one_worker_because(self) -> str | None:
+        """Why this server cannot be several processes (``num_workers``) that know nothing of one another."""
+        if type(self).on_input is not Server.on_input:
+            return "it is told on its standard input what happens, and only one process can read that"
+        return None
 
     async def running(self) -> AsyncIterator[None]:
         """Acquire what the server holds while it runs, yield once, release it."""
@@ -160,6 +169,12 @@ class Server:
         app.router.add_get("/ready", self._ready)
         app.router.add_get("/ng-rollout", self._recorded_rollouts)
         add_routes(app.router, self.routes(), of_rollouts={"/records": self._rollout_records})
+        reason = self.one_worker_because()
+        if reason is not None and self.worker_count > 1:
+            count = self.worker_count
+            raise ConfigError(
+                f"server {self.name} has num_workers: {count}; needed: 1, or none given, because {reason}"
+            )
         return app
 
     async def _running(self, app: web.Application) -> AsyncIterator[None]:
@@ -174,6 +189,9 @@ class Server:
 
     async def _ready(self, request: web.Request) -> web.Response:
         state = await self.readiness()
+        missing = self.missing_workers()
+        if state.status == "ready" and missing:
+            state = Readiness("waiting", detail=f"{missing} of {self.worker_count} workers have not started yet")
         if state.status == "ready":
             return json_response({"status": "ready", "server": self.name})
         reply = {"status": state.status, "key": state.key, "address": state.address, "detail": state.detail}

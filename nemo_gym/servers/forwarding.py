@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import orjson
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from nemo_gym.servers.base import InvalidRequestError, Readiness, ServerSettings
 from nemo_gym.servers.chat import ConversionError, chat_request
@@ -31,6 +31,14 @@ class ForwardingSettings(ServerSettings):
     connect_timeout_s: float = Field(default=10.0, gt=0)
     request_timeout_s: float | None = Field(default=3600.0, gt=0)
     retry: RetryPolicy = RetryPolicy()
+
+    @model_validator(mode="after")
+    def _check_cap(self) -> Self:
+        if self.max_concurrent_requests is not None and (self.num_workers or 1) > 1:
+            raise ValueError(
+                f"max_concurrent_requests is counted by one process, and num_workers is {self.num_workers}: give one"
+            )
+        return self
 
 
 class Forwarder:

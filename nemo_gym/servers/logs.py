@@ -6,7 +6,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -19,6 +20,8 @@ current_rollout_id: ContextVar[str | None] = ContextVar("current_rollout_id", de
 """The rollout that the running request belongs to, or None."""
 
 logger = logging.getLogger("nemo_gym.server")
+
+Lock = Callable[[], AbstractContextManager[None]]
 
 _SECRET_WORDS = ("key", "token", "secret", "password", "credential", "authorization")
 _SHORTEST_SECRET = 4
@@ -86,12 +89,24 @@ def secrets_in(node: Any, *, below_secret_key: bool = False) -> set[str]:
 
 
 class JsonLineHandler(logging.Handler):
-    """Writes one JSON object per record, with what ``extra=`` added, to a file descriptor: each line by one write."""
+    """Writes one JSON object per record, with what ``extra=`` added, to a file descriptor.
 
-    def __init__(self, server_name: str, redact: Redactor, descriptor: int = 2) -> None:
+    ``worker`` is the number of this process where a server has several; they write one at a time, under ``lock``.
+    """
+
+    def __init__(
+        self,
+        server_name: str,
+        redact: Redactor,
+        *,
+        worker: int | None = None,
+        lock: Lock = nullcontext,
+        descriptor: int = 2,
+    ) -> None:
         super().__init__()
-        self._server_name = server_name
+        self._origin: dict[str, Any] = {"server": server_name} | ({} if worker is None else {"worker": worker})
         self._redact = redact
+        self._processes = lock
         self._descriptor = descriptor
         self._formatter = logging.Formatter()
 
@@ -106,28 +121,32 @@ class JsonLineHandler(logging.Handler):
 
     def write(self, level: str, message: str, moment: float, more: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Write a line of its own, said at ``moment`` (seconds since the epoch)."""
-        line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(moment, UTC),
-            "level": level,
-            "server": self._server_name,
-            "message": message,
-        }
+        line: dict[str, Any] = {"time": datetime.fromtimestamp(moment, UTC), "level": level, **self._origin}
+        line["message"] = message
         rollout_id = current_rollout_id.get()
         if rollout_id is not None:
             line["rollout_id"] = rollout_id
-        rest = self._redact.encoded(orjson.dumps({**line, **more}, default=str, option=_LINE_OPTIONS))
-        while rest:
-            rest = rest[os.write(self._descriptor, rest) :]
+        line.update(more)
+        rest = self._redact.encoded(orjson.dumps(line, default=str, option=_LINE_OPTIONS))
+        self.acquire()
+        try:
+            with self._processes():
+                while rest:  # all at once, but for a pipe and a line that is longer than it holds
+                    rest = rest[os.write(self._descriptor, rest) :]
+        finally:
+            self.release()
 
 
 _LINE_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
 _lines: JsonLineHandler | None = None
 
 
-def configure_logging(server_name: str, redact: Redactor, level: str = "INFO") -> None:
+def configure_logging(
+    server_name: str, redact: Redactor, level: str = "INFO", *, worker: int | None = None, lock: Lock = nullcontext
+) -> None:
     """Send every record of this process to stderr as a JSON line."""
     global _lines
-    _lines = JsonLineHandler(server_name, redact)
+    _lines = JsonLineHandler(server_name, redact, worker=worker, lock=lock)
     root = logging.getLogger()
     root.handlers = [_lines]
     root.setLevel(level.upper())

@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -24,6 +25,7 @@ EXIT_FAILED = 1
 _CHUNK = 1 << 16
 # Idle connections outlive any client's own keep-alive, so that it is the client who closes them.
 _KEEP_ALIVE_S = 75.0
+_BACKLOG = 4096
 
 
 class LineReader:
@@ -76,17 +78,27 @@ def run_server(server_type: type[Server]) -> int:
         logger.error("%s", error)
         return EXIT_FAILED
     try:
-        asyncio.run(_serve(server, app, lines))
+        if server.worker_count == 1:
+            asyncio.run(_serve(server, app, lines=lines))
+            return EXIT_OK
+        return _serve_by_workers(server, app)
     except ConfigError as error:
         logger.error("%s", error)
         return EXIT_FAILED
     except OSError as error:
         logger.error("cannot listen on %s port %s: %s", server.settings.host, server.settings.port, error)
         return EXIT_FAILED
-    return EXIT_OK
 
 
-async def _serve(server: Server, app: web.Application, lines: LineReader) -> None:
+async def _serve(
+    server: Server,
+    app: web.Application,
+    *,
+    lines: LineReader | None = None,
+    bound: socket.socket | None = None,
+    on_start: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve on a socket that is bound already, else where the settings say, until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -103,9 +115,15 @@ async def _serve(server: Server, app: web.Application, lines: LineReader) -> Non
     )
     await runner.setup()
     try:
-        site = web.TCPSite(runner, server.settings.host, server.settings.port, backlog=4096)
+        site: web.BaseSite
+        if bound is None:
+            site = web.TCPSite(runner, server.settings.host, server.settings.port, backlog=_BACKLOG)
+        else:
+            site = web.SockSite(runner, bound, backlog=_BACKLOG)
         await site.start()
-        lines.follow(server.on_input)
+        on_start()
+        if lines is not None:
+            lines.follow(server.on_input)
         logger.info("listening on %s", site.name)
         gc.collect()
         gc.freeze()
@@ -114,6 +132,28 @@ async def _serve(server: Server, app: web.Application, lines: LineReader) -> Non
     finally:
         await runner.cleanup()
         logging.shutdown()
+
+
+def _serve_by_workers(server: Server, app: web.Application) -> int:
+    # Imported here: most servers have one process, and each start would pay for it.
+    from nemo_gym.servers.workers import ProcessLock, StartedWorkers, Worker, bind_all, run_workers
+
+    settings, lock, started = server.settings, ProcessLock(), StartedWorkers(server.worker_count)
+    configure_logging(server.name, server.redact, settings.log_level, lock=lock)
+    server.missing_workers = started.missing
+
+    def serve(worker: Worker) -> int:
+        configure_logging(server.name, server.redact, settings.log_level, worker=worker.index, lock=lock)
+        server.worker = worker.index
+        try:
+            asyncio.run(_serve(server, app, bound=worker.socket, on_start=lambda: started.note(worker)))
+        except ConfigError as error:
+            logger.error("%s", error)
+            return EXIT_FAILED
+        return EXIT_OK
+
+    sockets = bind_all(settings.host, settings.port, server.worker_count)
+    return run_workers(sockets, serve, grace_s=settings.shutdown_grace_s)
 
 
 def _leave_early(number: int, frame: FrameType | None) -> None:

@@ -97,7 +97,8 @@ class ResourcesServer(Server):
         seed = _TypedMethod(getattr(self, "seed_session", _seed_nothing), RunRequest)
         verify = _TypedMethod(self.verify, VerifyRequest)
         tools = {name: _TypedMethod(getattr(self, name), JsonDict) for name in tool_names(type(self))}
-        self._stateful = any(method.takes_session for method in (seed, verify, *tools.values()))
+        methods = {"seed_session": seed, "verify": verify, **tools}
+        self._session_users = [name for name, method in methods.items() if method.takes_session]
         self._sessions = SessionStore(
             self.name,
             self.bootstrap.session_secret,
@@ -111,6 +112,12 @@ class ResourcesServer(Server):
             Route("GET", "/reverify_mode", self._reverify_mode),
             *(Route("POST", f"/{name}", self._method_route(method)) for name, method in tools.items()),
         ]
+
+    def one_worker_because(self) -> str | None:
+        if self._session_users:
+            users = f"{' and '.join(self._session_users)} {'take' if len(self._session_users) > 1 else 'takes'}"
+            return f"{users} a Session, whose state is in the memory of one process"
+        return super().one_worker_because()
 
     async def running(self) -> AsyncIterator[None]:
         yield
@@ -159,7 +166,7 @@ class ResourcesServer(Server):
         return json_response(self.reverify_mode)
 
     def _session_of(self, request: web.Request) -> Session | None:
-        if not self._stateful:
+        if not self._session_users:
             return None
         return self._sessions.get_or_create(request.cookies.get(self._sessions.cookie_name))
 

@@ -166,7 +166,7 @@ class TestLogs:
 
     def test_a_line_says_which_server_and_rollout_and_hides_secrets(self) -> None:
         reader, writer = os.pipe()
-        handler = JsonLineHandler("mine", Redactor({"sk-12345", "sk-12345-long"}), writer)
+        handler = JsonLineHandler("mine", Redactor({"sk-12345", "sk-12345-long"}), descriptor=writer)
         record = logging.LogRecord("n", logging.INFO, "f", 1, "key %s", ("sk-12345-long",), None)
         record.__dict__["exit_code"] = 3
         token = current_rollout_id.set("r1")
