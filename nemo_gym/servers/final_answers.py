@@ -1,0 +1,143 @@
+r"""Where a model's final answer stands in what it wrote: ``\boxed{...}``, ``#### 42``, "The answer is 42.", or the end.
+
+Finding and judging are two things: what is found here is text, and whether it is right is for the verifier to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Literal, NamedTuple
+
+AnswerForm = Literal["boxed", "hashes", "stated", "last"]
+ALL_FORMS: Final[tuple[AnswerForm, ...]] = ("boxed", "hashes", "stated", "last")
+
+LONGEST_PLACE: Final = 2000
+"""Characters that are read for one answer. Without a bound, a text of a thousand openings is read a thousand times."""
+
+ANSWER_WORDS: Final = r"(?:answer|antwort|r[ée]ponse|respuesta|resposta|risposta|ответ|答案|答え|回答|정답|답)"
+"""The word "answer" in several languages, for a regular expression that ignores case."""
+
+_BOX = re.compile(r"\\(?:boxed|fboxed|fbox|framebox)\s*(?:\{|(?=[^\s{\\])|\s)")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_HASHES = re.compile(r"^\s*#{4,}\s*(\S.*?)\s*$", re.MULTILINE)
+_STATED = re.compile(
+    rf"""
+    (?<![^\W_]) {ANSWER_WORDS} (?:\ +to\ [^.:\n]{{1,60}}?)? ["'*_`)\]]* \s*
+    (?: (?: is | are | was | would\ be | should\ be | must\ be | will\ be | ist | lautet | est | es | é | è ) \b
+      | [:：=] | 是 | 은 | は )
+    [\s*_]* (?: (?:therefore|thus|then|simply|exactly)\b ,? \s* | [:：] \s* )?
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+# What stands between dollars or in \(...\), on one line. Dollars around "5 + " in "$5 + $6" are money.
+_MATH = re.compile(
+    r"\$\$?(?![\s$])([^$\n]{0,1999}?[^$\n\s=+*/<−-])\$\$?(?!\d)|\\\((.{1,2000}?)\\\)|\\\[(.{1,2000}?)\\\]"
+)
+_NUMBER_FORM = r"[-+−]?\s?[$€£]?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+(?:\.\d+)?)?(?:\s?\\?%)?"
+_NUMBER = re.compile(rf"(?<![\w.]){_NUMBER_FORM}")
+# The result of a computation: a number after an equals sign, with nothing left to compute.
+_RESULT = re.compile(rf"=\s*({_NUMBER_FORM})(?!\d|\.\d|\s*[-+*×^]|\s*/\s*[\d$])")
+# A full stop that ends a sentence, and not the decimals of a number.
+_SENTENCE_END = re.compile(r"[.!?。](?=\s|$)")
+_FORMAL = re.compile(r"[-+−]?[\s$€£*_`(\[{\\]*(?:\d|\\|[A-Za-z]\s*(?:\([^()]*\)\s*)?=)")
+
+
+class Boxed(NamedTuple):
+    """What a box holds, and where it begins and ends. ``closed`` is false where the text breaks off inside it."""
+
+    start: int
+    end: int
+    content: str
+    closed: bool = True
+
+
+def boxed_contents(text: str) -> Iterator[Boxed]:
+    r"""What stands in each ``\boxed{...}`` and its like, nested braces included, in order."""
+    for opening in _BOX.finditer(text):
+        place = text[opening.end() : opening.end() + LONGEST_PLACE]
+        if not opening[0].endswith("{"):
+            token = re.match(r"\s*([^\s$\\{}.,;]+)", place)
+            if token is not None:
+                yield Boxed(opening.start(), opening.end() + token.end(), token[1])
+            continue
+        depth = 1
+        for brace in _BRACE.finditer(place):
+            depth += {"{": 1, "}": -1}.get(brace[0], 0)
+            if depth == 0:
+                yield Boxed(opening.start(), opening.end() + brace.end(), place[: brace.start()])
+                break
+        else:
+            yield Boxed(opening.start(), opening.end() + len(place), place, closed=False)
+
+
+def find_final_answer(
+    text: str, *, several: bool = False, forms: Sequence[AnswerForm] = ALL_FORMS
+) -> tuple[str | None, AnswerForm | None]:
+    """The final answer in a text, and the form it was found in: the first of ``forms`` that is there, its last place.
+
+    With ``several``, boxes that follow one another in the same sentence are taken together, joined by commas. A box
+    that never closes holds no answer: what was cut off could make it another one.
+    """
+    for form in forms:
+        answer = _last_box(text, several) if form == "boxed" else _FINDERS[form](text)
+        if answer:
+            return answer, form
+    return None, None
+
+
+def _last_hashes(text: str) -> str | None:
+    found = _HASHES.findall(text)
+    return found[-1] if found else None
+
+
+def _last_box(text: str, several: bool) -> str | None:
+    boxes = [box for box in boxed_contents(text) if box.closed and box.content.strip()]
+    if not boxes:
+        return None
+    together = [boxes[-1]]
+    for box in reversed(boxes[:-1] if several else []):
+        between = text[box.end : together[0].start]
+        if len(between) > _LONGEST_GAP or "\n\n" in between or _SENTENCE_END.search(between):
+            break
+        together.insert(0, box)
+    return ", ".join(box.content.strip() for box in together)
+
+
+_LONGEST_GAP: Final = 60
+
+
+def _last_stated(text: str) -> str | None:
+    for match in reversed(list(_STATED.finditer(text))):
+        place = text[match.end() : match.end() + LONGEST_PLACE].lstrip().split("\n", 1)[0]
+        value = _value_in(place)
+        if value:
+            return value
+    return None
+
+
+def _value_in(place: str) -> str | None:
+    """The value in what follows "the answer is": all of it where it looks like one, else the mathematics in it."""
+    end = _SENTENCE_END.search(place)
+    sentence = (place[: end.start()] if end is not None else place).strip(" \t*_`\"'“”")
+    if _FORMAL.match(sentence):
+        return sentence
+    formulas = [next(part for part in m.groups() if part is not None) for m in _MATH.finditer(sentence)]
+    numbers = [match[0] for match in _NUMBER.finditer(sentence)]
+    return ", ".join(formulas) or next(iter(numbers[-1:]), None)
+
+
+def _last_value(text: str) -> str | None:
+    """The last formula of the last line, else the last result in it ("4 + 4 = 8"); else the last number of the text."""
+    text = text.rstrip()
+    line = text[-LONGEST_PLACE:].rsplit("\n", 1)[-1]
+    formulas = [next(part for part in m.groups() if part is not None) for m in _MATH.finditer(line)]
+    values = formulas or _RESULT.findall(line) or _NUMBER.findall(text[-LONGEST_PLACE:])
+    return values[-1].strip() if values else None
+
+
+_FINDERS: dict[AnswerForm, Callable[[str], str | None]] = {
+    "hashes": _last_hashes,
+    "stated": _last_stated,
+    "last": _last_value,
+}
