@@ -115,8 +115,8 @@ class ResourcesServer(Server):
 
     def one_worker_because(self) -> str | None:
         if self._session_users:
-            users = f"{' and '.join(self._session_users)} {'take' if len(self._session_users) > 1 else 'takes'}"
-            return f"{users} a Session, whose state is in the memory of one process"
+            takes = "take" if len(self._session_users) > 1 else "takes"
+            return f"{', '.join(self._session_users)} {takes} a Session, whose state is in the memory of one process"
         return super().one_worker_because()
 
     async def running(self) -> AsyncIterator[None]:

@@ -9,87 +9,29 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nemo_gym.servers.process import LineReader
+from tests.support.server_processes import ROOT, bootstrap_line, end_of, free_port, get
+from tests.support.server_processes import process as process_of
 
-ROOT = Path(__file__).parents[2]
 AGENT = "responses_api_agents/simple_agent"
 MCQA = "resources_servers/mcqa"
 MODEL = "responses_api_models/openai_model"
 REGISTRY = "registry"
 
-NOWHERE = {"host": "127.0.0.1", "port": 9}
 MODEL_SETTINGS = {"openai_base_url": "http://127.0.0.1:9/v1", "openai_api_key": "sk-hidden", "openai_model": "m"}
 AGENT_SETTINGS = {
     "resources_server": {"type": "resources_servers", "name": "other"},
     "model_server": {"type": "responses_api_models", "name": "model"},
 }
-OTHERS = {"other": {"resources_servers": {"x": NOWHERE}}, "model": {"responses_api_models": {"x": NOWHERE}}}
 SHIPPED = [(MCQA, {}), (MODEL, MODEL_SETTINGS), (AGENT, AGENT_SETTINGS), (REGISTRY, {})]
 
 
-def free_port() -> int:
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        return int(holder.getsockname()[1])
-
-
-def bootstrap_line(folder: str, port: int, settings: dict[str, Any], **fields: Any) -> bytes:
-    server_type, _, implementation = folder.partition("/")
-    entry = {server_type: {implementation or server_type: {"host": "127.0.0.1", "port": port, **settings}}}
-    config = {"mine": entry, **OTHERS}
-    line = {"v": 1, "session_id": "s1", "server_name": "mine", "config": config, "session_secret": "ab" * 16}
-    return json.dumps({**line, "token": None, **fields}).encode() + b"\n"
-
-
-@contextmanager
-def process(folder: str, first_input: bytes | None) -> Iterator[subprocess.Popen[bytes]]:
-    """The server's process; its stdin stays open, as a session's owner leaves it."""
-    started = subprocess.Popen(
-        [sys.executable, "app.py"],
-        cwd=ROOT / "images" / folder,
-        env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]},
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    with started:
-        try:
-            if first_input is not None and started.stdin:
-                started.stdin.write(first_input)
-                started.stdin.flush()
-            yield started
-        finally:
-            started.kill()
-
-
-def get(port: int, path: str) -> tuple[int, Any]:
-    """The answer, as soon as there is one."""
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
-                return response.status, json.load(response)
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, json.load(error)
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-
-
-def end_of(started: subprocess.Popen[bytes]) -> tuple[int, list[dict[str, Any]]]:
-    """The exit code, and the log lines."""
-    _, errors = started.communicate(timeout=20)
-    return started.returncode, [json.loads(line) for line in errors.splitlines()]
+def process(folder: str, first_input: bytes | None) -> Any:
+    return process_of(ROOT / "images" / folder / "app.py", first_input)
 
 
 @pytest.mark.parametrize(("folder", "settings"), SHIPPED)
