@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import nemo_gym
-from nemo_gym.cli import env, eval, images, listing
+from nemo_gym.cli import env, eval, images, listing, new
 from nemo_gym.cli.arguments import Command, refuse_leftovers
 from nemo_gym.cli.output import StdoutClosedError, discard_stdout, logging_restored, note
 from nemo_gym.cli.stopping import Stopped, signals_raise
@@ -32,6 +32,7 @@ examples:
   gym eval run --benchmark gsm8k --model my-model --model-url http://127.0.0.1:8000/v1 \\
       --model-api-key env:MY_KEY --output results/y.jsonl
   gym env start --benchmark truthfulqa_mc1 --model-type llama_cpp_model
+  gym new benchmark my_benchmark
 
 Configuration keys are set with key=value; dots are paths: ++policy_model.responses_api_models.openai_model.x=1
 """
@@ -67,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
         ("env", "start, watch and stop a benchmark's servers, or show its configuration", env.COMMANDS),
         ("eval", "prepare, plan or run a benchmark", eval.COMMANDS),
         ("images", "build, show, push, lock or remove the images of servers", images.COMMANDS),
+        ("new", "begin a server or a benchmark of your own", new.COMMANDS),
     ]
     for name, summary, commands in described:
         group = groups.add_parser(name, help=summary, description=summary, allow_abbrev=False)

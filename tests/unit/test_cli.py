@@ -39,6 +39,8 @@ class TestHelp:
             ["env", "resolve"],
             ["eval", "run"],
             ["eval", "plan"],
+            ["new", "resources-server"],
+            ["new", "benchmark"],
         ],
     )
     def test_every_command_has_help(self, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
