@@ -81,6 +81,33 @@ def test_a_run_has_the_judges_rewards_and_failures_where_it_gave_none(judged: Pl
     assert "sk-judge" not in shown + said + "".join(path.read_text(encoding="utf-8") for path in tmp_path.iterdir())
 
 
+def test_a_judged_run_is_repeated_from_its_own_records_without_any_endpoint(tmp_path: Path) -> None:
+    first, again, records = tmp_path / "x.jsonl", tmp_path / "y.jsonl", tmp_path / "x_records.jsonl"
+
+    def say(prompt: str) -> str:
+        return f"VERDICT: {'INCORRECT' if 'blue' in prompt else 'CORRECT'}"
+
+    with ScriptedEndpoint(lambda _: "I know.") as policy, ScriptedEndpoint(say) as judge:
+        keys = {**policy.overrides(), **judge_overrides(judge), "observability_enabled": "true"}
+        finish("--benchmark", BENCHMARK, "--limit", "4", "--output", str(first), overrides=keys)
+    replayed = ["--benchmark", "judge_demo/replayed", "--model-type", "replay_model", "--limit", "4"]
+    keys = {"policy_recordings": records, "judge_recordings": records}
+    finish(*replayed, "--output", str(again), overrides=keys)
+    figures = ("task_id", "reward", "judge_verdicts", "judge_calls", "judge_output_tokens")
+    results, repeated = (
+        [{name: line[name] for name in figures} for line in read_lines(path)] for path in (first, again)
+    )
+    assert repeated == results
+    assert [result["reward"] for result in results] == [1.0, 0.0, 1.0, 1.0]
+
+
+def finish(*arguments: str, overrides: dict[str, Any]) -> None:
+    """``gym eval run``, which is to end well."""
+    with gym("eval", "run", *arguments, *(f"++{key}={value}" for key, value in overrides.items())) as process:
+        _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+
+
 def test_a_judge_that_refuses_its_key_is_told_by_the_keys_own_name() -> None:
     with ScriptedEndpoint(lambda _: "I know.") as policy, ScriptedEndpoint(lambda _: "", key="sk-right") as judge:
         overrides = policy.overrides(**judge_overrides(judge, judge_api_key="sk-wrong"))

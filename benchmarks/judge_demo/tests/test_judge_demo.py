@@ -18,14 +18,16 @@ import yaml
 
 from images.resources_servers.llm_judge.app import LlmJudge
 from images.responses_api_models.openai_model.app import OpenAIModel
+from images.responses_api_models.replay_model.app import ReplayModel
 from nemo_gym.config.resolve import load_config, to_plain
 from nemo_gym.config.sources import install_root
 from nemo_gym.environment import PlannedBenchmark, plan_benchmark
 from nemo_gym.errors import ConfigError
 from nemo_gym.rollouts.replies import judge_reply
+from nemo_gym.servers.judge import JudgeSettings
 from nemo_gym.servers.judge_prompts import fence_for
 from nemo_gym.servers.messages import text_message
-from nemo_gym.servers.testing import serving
+from nemo_gym.servers.testing import Running, serving
 from tests.support.scripted_endpoint import ScriptedEndpoint
 
 FOLDER = install_root() / "benchmarks" / "judge_demo"
@@ -35,6 +37,7 @@ SETTINGS = {
     name: to_plain(load_config([FOLDER / file], serving=False))[SERVER]["resources_servers"]["llm_judge"]
     for name, file in (("judge_demo", "config.yaml"), ("judge_demo/endpoint", "endpoint.yaml"))
 }
+RETRY_NOTE = JudgeSettings.model_fields["retry_note"].default
 SAID = {
     "judge_demo": lambda right: json.dumps({"verdict": "correct" if right else "incorrect"}),
     "judge_demo/endpoint": lambda right: f"A reason.\n**VERDICT: {'CORRECT' if right else 'INCORRECT'}**",
@@ -184,6 +187,47 @@ def test_serving_asks_for_the_keys_of_the_judges_endpoint_only_where_there_is_on
         load_config([FOLDER / "endpoint.yaml", model], serving=True)
     for key in ("judge_base_url", "judge_api_key", "judge_model_name"):
         assert f"++{key}=VALUE on the command line" in str(refused.value)
+
+
+async def test_a_recorded_judge_says_again_what_it_said_and_nothing_to_what_it_was_not_asked(
+    plans: dict[str, PlannedBenchmark],
+) -> None:
+    plan, settings = plans["judge_demo/endpoint"], SETTINGS["judge_demo/endpoint"]
+    replayed = to_plain(load_config([FOLDER / "replayed.yaml"], serving=False))
+    assert replayed[SERVER]["resources_servers"]["llm_judge"]["judge"] == settings["judge"]
+    simple = simple_judge(plan, SAID["judge_demo/endpoint"])
+    asked: list[str] = []
+
+    def say(prompt: str) -> str:
+        """Two questions get no verdict: one at the first try, one at any."""
+        first = prompt.removesuffix("\n\n" + RETRY_NOTE) == prompt
+        asked.append(prompt)
+        silent = "capital of Australia" in prompt or ("Romeo" in prompt and first)
+        return "Hm." if silent else simple(prompt)
+
+    sent = [answered(row, ANSWERS[row["task_id"]][kind]) for row in plan.rows for kind in ("right", "wrong")]
+
+    async def verified(model: Running[ReplayModel]) -> list[dict[str, Any]]:
+        async with serving(LlmJudge, settings, config=model.entry()) as server:
+            return [(await server.post("/verify", row)).json() for row in sent]
+
+    with endpoint(say) as (_, at_endpoint):
+        async with serving(ReplayModel, {**at_endpoint, "mode": "record"}, name="judge_model") as model:
+            recorded = await verified(model)
+            kept = (await model.get("/recordings")).body
+    async with serving(ReplayModel, {"mode": "replay"}, name="judge_model") as model:
+        assert (await model.post("/recordings", kept)).status == 200
+        assert await verified(model) == recorded
+        async with serving(LlmJudge, settings, config=model.entry()) as server:
+            other = (await server.post("/verify", answered(plan.rows[0], "Something else."))).json()
+    assert len(asked) == 104
+    failed = [reply["task_id"] for reply in recorded if "reward" not in reply]
+    assert failed == ["capital-australia", "capital-australia"]
+    assert {reply["_ng_failure_class"] for reply in recorded if "reward" not in reply} == {"judge_no_verdict"}
+    assert sum(reply.get("reward", 0.0) for reply in recorded) == 49
+    assert "reward" not in other
+    assert (other["_ng_failure_class"], other["_ng_failure_terminal"]) == ("judge_unavailable", True)
+    assert "has been recorded" in other["_ng_failure_judge_error"]
 
 
 def test_prepared_rows_are_current_until_the_questions_change(tmp_path: Path) -> None:
