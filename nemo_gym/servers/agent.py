@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from aiohttp import web
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from nemo_gym.servers.base import (
     BodyParser,
@@ -14,7 +16,7 @@ from nemo_gym.servers.base import (
     decode,
     json_response,
 )
-from nemo_gym.servers.client import Cookies, Reply
+from nemo_gym.servers.client import Cookies, DownstreamError, Reply
 from nemo_gym.servers.messages import (
     AggregateRequest,
     JsonDict,
@@ -25,12 +27,16 @@ from nemo_gym.servers.messages import (
 
 
 class AgentSettings(ServerSettings):
-    """Settings of every agent: whom it talks to."""
+    """Settings of every agent: whom it talks to, and how long one call to the resources server may take.
+
+    The model server has deadlines of its own, towards its endpoint.
+    """
 
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
     resources_server: ServerRef
     model_server: ServerRef
+    resources_timeout_s: float | None = Field(default=3600.0, gt=0)
 
 
 class AgentServer(Server):
@@ -52,7 +58,13 @@ class AgentServer(Server):
 
     async def call(self, ref: ServerRef, path: str, body: bytes, cookies: Cookies) -> Reply:
         """POST to one of this agent's servers."""
-        return await self.client.post(ref.name, self._urls[ref], path, body, cookies=cookies)
+        timeout_s = self.settings.resources_timeout_s if ref == self.settings.resources_server else None
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self.client.post(ref.name, self._urls[ref], path, body, cookies=cookies)
+        except TimeoutError:
+            detail = f"it took longer than resources_timeout_s ({timeout_s:g} s)"
+            raise DownstreamError(ref.name, path, status=None, detail=detail, timed_out=True) from None
 
     def routes(self) -> list[Route]:
         refs = (self.settings.resources_server, self.settings.model_server)

@@ -42,7 +42,7 @@ from nemo_gym.servers.base import (
 from nemo_gym.servers.messages import AggregateRequest, JsonDict, RunRequest, VerifyRequest
 from nemo_gym.servers.metrics import aggregate
 from nemo_gym.servers.records import note_verdict
-from nemo_gym.servers.sessions import Session, SessionStore
+from nemo_gym.servers.sessions import Session, SessionExpiredError, SessionStore
 
 Method = TypeVar("Method", bound=Callable[..., Awaitable[Any]])
 
@@ -129,7 +129,7 @@ class ResourcesServer(Server):
             body = method.parse(value)
             if takes_row:
                 adopt_rollout_id(value)
-            session = self._session_of(request)
+            session = self._session_of(request, begins=takes_row)
             result = await method.call(body, session)
             return self._reply({} if result is None else result, session)
 
@@ -165,10 +165,18 @@ class ResourcesServer(Server):
     async def _reverify_mode(self, request: web.Request) -> web.StreamResponse:
         return json_response(self.reverify_mode)
 
-    def _session_of(self, request: web.Request) -> Session | None:
+    def _session_of(self, request: web.Request, *, begins: bool = False) -> Session | None:
         if not self._session_users:
             return None
-        return self._sessions.get_or_create(request.cookies.get(self._sessions.cookie_name))
+        cookie = request.cookies.get(self._sessions.cookie_name)
+        try:
+            return self._sessions.get_or_create(cookie, begins=begins)
+        except SessionExpiredError:
+            idle_s = self.settings.session_idle_s
+            message = (
+                f"the session of this rollout is gone: it was left alone for more than session_idle_s ({idle_s:g} s)"
+            )
+            raise RequestError(410, "session_expired", message) from None
 
     def _reply(self, payload: Any, session: Session | None) -> web.Response:
         response = json_response(payload)

@@ -23,6 +23,10 @@ class Session:
     cookie: str = field(default="", repr=False)
 
 
+class SessionExpiredError(Exception):
+    """A cookie names a session of this run that is no more."""
+
+
 class SessionStore:
     """Sessions by cookie. A cookie is ``<id>.<signature>``; one with a wrong signature is no cookie."""
 
@@ -45,13 +49,18 @@ class SessionStore:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def get_or_create(self, cookie: str | None) -> Session:
-        """The session that a cookie names, else a new one."""
+    def get_or_create(self, cookie: str | None, *, begins: bool = True) -> Session:
+        """The session that a cookie names, else a new one.
+
+        Unless a rollout ``begins``, the cookie of a session that has expired is a ``SessionExpiredError``: a new and
+        empty one would be taken for what the rollout has done so far.
+        """
         now = self._clock()
         session = self._find(cookie) if cookie else None
         if session is None:
+            if cookie and not begins and self._is_signed(cookie):
+                raise SessionExpiredError
             self._drop_idle(now)
-            # A signed id without state is a session of this run that has expired: its id is not used again.
             session_id = secrets.token_hex(16)
             session = Session(session_id, cookie=f"{session_id}.{self._signature(session_id)}")
             self._sessions[session_id] = session
@@ -77,10 +86,14 @@ class SessionStore:
             self._on_expiry(oldest)
 
     def _signature(self, session_id: str) -> str:
-        return hmac.new(self._key, session_id.encode(), hashlib.sha256).hexdigest()[:32]
+        return hmac.new(self._key, session_id.encode(errors="replace"), hashlib.sha256).hexdigest()[:32]
 
     def _find(self, cookie: str) -> Session | None:
         session = self._sessions.get(cookie.partition(".")[0])
         if session is not None and hmac.compare_digest(session.cookie.encode(), cookie.encode(errors="replace")):
             return session
         return None
+
+    def _is_signed(self, cookie: str) -> bool:
+        session_id, _, signature = cookie.partition(".")
+        return hmac.compare_digest(self._signature(session_id).encode(), signature.encode(errors="replace"))

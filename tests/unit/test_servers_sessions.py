@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from nemo_gym.servers.sessions import Session, SessionStore
+import pytest
+
+from nemo_gym.servers.sessions import Session, SessionExpiredError, SessionStore
 
 
 def cookie_of(store: SessionStore, session: Session) -> str:
@@ -34,3 +36,22 @@ def test_idle_sessions_are_closed_and_used_ones_stay() -> None:
     store.close()
     assert len(store) == 0
     assert first.id in closed
+
+
+def test_a_session_that_has_expired_is_not_begun_anew_in_the_middle_of_a_rollout() -> None:
+    now = [0.0]
+    store = SessionStore("s", "k", idle_s=10, clock=lambda: now[0])
+    cookie = cookie_of(store, store.get_or_create(None))
+    assert store.get_or_create(cookie, begins=False).cookie == cookie
+    now[0] = 11
+    assert store.get_or_create(cookie, begins=False).cookie == cookie  # nobody has needed its place yet
+    now[0] = 22
+    store.get_or_create(None)
+    with pytest.raises(SessionExpiredError):
+        store.get_or_create(cookie, begins=False)
+    assert store.get_or_create(cookie).cookie != cookie
+    # what this run has not signed, or nothing at all, is no session that could have expired
+    assert store.get_or_create(cookie[:-1] + "!", begins=False).cookie != cookie
+    assert store.get_or_create("a.b\udc80", begins=False).cookie != cookie
+    assert store.get_or_create(None, begins=False).cookie != cookie
+    assert len(store) == 5

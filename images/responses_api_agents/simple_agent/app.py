@@ -54,10 +54,10 @@ class SimpleAgent(AgentServer):
             reply = await self.call(self.settings.model_server, "/v1/responses", orjson.dumps(request), model_cookies)
             response = reply.raise_for_status().json_object()
             output = response.get("output")
-            if not isinstance(output, list):
+            if not isinstance(output, list) or not all(isinstance(item, dict) for item in output):
                 name = self.settings.model_server.name
                 raise DownstreamError(name, "/v1/responses", status=reply.status, detail=f"no output: {reply.text()}")
-            calls = [item for item in output if isinstance(item, dict) and item.get("type") == "function_call"]
+            calls = [item for item in output if item.get("type") == "function_call"]
             if step == 1 and not calls:
                 return reply.body
             produced += output
@@ -71,9 +71,14 @@ class SimpleAgent(AgentServer):
 
     async def _tool_outputs(self, calls: list[JsonDict], cookies: Cookies) -> list[JsonDict]:
         """One output per call, in the calls' order."""
-        if self.settings.concurrent_tool_calls:
-            return list(await asyncio.gather(*(self._tool_output(call, cookies) for call in calls)))
-        return [await self._tool_output(call, cookies) for call in calls]
+        if not self.settings.concurrent_tool_calls:
+            return [await self._tool_output(call, cookies) for call in calls]
+        try:
+            async with asyncio.TaskGroup() as group:
+                outputs = [group.create_task(self._tool_output(call, cookies)) for call in calls]
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None  # the rollout has failed; the other calls have been cancelled
+        return [output.result() for output in outputs]
 
     async def _tool_output(self, call: Mapping[str, Any], cookies: Cookies) -> JsonDict:
         name, arguments = str(call.get("name") or ""), call.get("arguments")
@@ -85,7 +90,8 @@ class SimpleAgent(AgentServer):
             output = reply.text()
         else:
             output = error_body("invalid_tool_call", problem).decode()
-        return {"type": "function_call_output", "call_id": call.get("call_id"), "output": output}
+        call_id = call.get("call_id") or call.get("id")
+        return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
 def _checked(reply: Reply) -> Reply:

@@ -1,23 +1,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
 from aiohttp import web
 from pydantic import BaseModel
+from yarl import URL
 
 from images.responses_api_agents.simple_agent.app import SimpleAgent
 from images.responses_api_models.openai_model.app import OpenAIModel
 from nemo_gym.servers.logs import current_rollout_id
-from nemo_gym.servers.messages import RunRequest, VerifyRequest
+from nemo_gym.servers.messages import Bootstrap, RunRequest, VerifyRequest
 from nemo_gym.servers.resources import ResourcesServer, Session, tool
-from nemo_gym.servers.testing import Running, serving, serving_app
+from nemo_gym.servers.testing import Running, ServerT, serving, serving_app
 
 Output = list[dict[str, Any]]
-Answer = Output | Callable[[], web.StreamResponse]
+Answer = Output | Callable[[], web.StreamResponse | Awaitable[web.StreamResponse]]
 
 
 class Amount(BaseModel):
@@ -31,7 +32,9 @@ class Picky(VerifyRequest):
 class Counting(ResourcesServer):
     """Counts in the session; the reward is what it counted."""
 
-    rollouts: list[str | None]
+    def __init__(self, bootstrap: Bootstrap) -> None:
+        super().__init__(bootstrap)
+        self.hangs, self.stopped = asyncio.Event(), asyncio.Event()
 
     async def seed_session(self, row: RunRequest, session: Session) -> None:
         session.state.update(count=0, order=[])
@@ -42,6 +45,18 @@ class Counting(ResourcesServer):
         session.state["count"] += amount.by
         session.state["order"].append(amount.by)
         return {"count": session.state["count"]}
+
+    @tool
+    async def hang(self) -> None:
+        self.hangs.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            self.stopped.set()
+
+    @tool
+    async def dump(self) -> str:
+        return "x" * 10_000_000
 
     @tool
     async def fail(self) -> None:
@@ -60,7 +75,7 @@ class Scripted:
         self.asked: list[dict[str, Any]] = []
 
     def app(self) -> web.Application:
-        app = web.Application()
+        app = web.Application(client_max_size=2**30)
         app.router.add_post("/v1/responses", self.answer)
         return app
 
@@ -68,7 +83,8 @@ class Scripted:
         self.asked.append(await request.json())
         answer = self.answers[min(len(self.asked), len(self.answers)) - 1]
         if callable(answer):
-            return answer()
+            given = answer()
+            return await given if isinstance(given, Awaitable) else given
         usage = {"input_tokens": 10, "output_tokens": 1, "output_tokens_details": {"reasoning_tokens": 1}}
         return web.json_response({"id": f"r{len(self.asked)}", "output": answer, "usage": usage})
 
@@ -85,24 +101,39 @@ def outputs_in(request: dict[str, Any]) -> list[Any]:
     return [item["output"] for item in request["input"] if item.get("type") == "function_call_output"]
 
 
+def resources_of(
+    kind: type[ServerT], settings: Mapping[str, Any] | None = None
+) -> AbstractAsyncContextManager[Running[ServerT]]:
+    return serving(kind, settings, name="counting")
+
+
 @asynccontextmanager
-async def chain(
-    endpoint: Scripted, resources: type[ResourcesServer] = Counting, **settings: Any
-) -> AsyncIterator[Running[SimpleAgent]]:
+async def chain_to(resources: Running[Any], endpoint: Scripted, **settings: Any) -> AsyncIterator[Running[SimpleAgent]]:
     """An agent before a resources server and a model server before an endpoint, all with real sockets."""
     quick = {"retry": {"attempts": 2, "first_wait_s": 0.01}}
     async with (
         serving_app(endpoint.app()) as url,
         serving(OpenAIModel, {"openai_base_url": f"{url}/v1", "openai_model": "m", **quick}, name="model") as model,
-        serving(resources, name="counting") as counting,
     ):
         refs = {
             "model_server": {"type": "responses_api_models", "name": "model"},
             "resources_server": {"type": "resources_servers", "name": "counting"},
         }
-        config = {**model.entry(), **counting.entry()}
+        config = {**model.entry(), **resources.entry()}
         async with serving(SimpleAgent, {**refs, **settings}, name="agent", config=config) as agent:
             yield agent
+
+
+@asynccontextmanager
+async def chain(
+    endpoint: Scripted,
+    resources: type[ResourcesServer] = Counting,
+    *,
+    of_resources: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> AsyncIterator[Running[SimpleAgent]]:
+    async with resources_of(resources, of_resources) as counting, chain_to(counting, endpoint, **settings) as agent:
+        yield agent
 
 
 def row(value: Any = "count", **params: Any) -> dict[str, Any]:
@@ -164,12 +195,16 @@ class TestRun:
                 calls("verify", "{}", "f"),
                 calls("../verify", "{}", "g"),
                 calls("add", "", "h"),
+                calls("", "{}", "i"),
+                calls("a b", "{}", "j"),
+                calls("añadir", "{}", "k"),
             ],
             [says("sorry")],
         )
         async with chain(endpoint) as agent:
             body = (await agent.post("/run", row())).json()
-        malformed, no_object, invalid, raised, missing, reserved, path, empty = outputs_in(endpoint.asked[1])
+        malformed, no_object, invalid, raised, missing, reserved, path, *odd = outputs_in(endpoint.asked[1])
+        empty, unnamed, spaced, foreign = odd
         assert "no JSON" in malformed
         assert "no JSON object" in no_object
         assert '"loc":["body","by"]' in invalid
@@ -178,6 +213,9 @@ class TestRun:
         assert "no tool" in reserved
         assert "no name of a tool" in path
         assert "no JSON" in empty
+        assert "'' is no name of a tool" in unnamed
+        assert "no name of a tool" in spaced
+        assert "no route POST /añadir" in foreign
         assert body["reward"] == 0
 
     async def test_the_last_steps_calls_are_carried_out_and_not_answered(self) -> None:
@@ -215,6 +253,31 @@ class TestRun:
         async with chain(endpoint, max_steps=2) as agent:
             replies = await asyncio.gather(*(agent.post("/run", row()) for _ in range(20)))
         assert [reply.json()["reward"] for reply in replies] == [2] * 20
+
+    async def test_items_of_unknown_types_are_kept_and_left_alone(self) -> None:
+        odd = {"type": "mcp_approval_request", "id": "m", "arguments": "{}", "name": "add"}
+        endpoint = Scripted([odd, calls("add", '{"by": 1}')], [odd, says("x")])
+        async with chain(endpoint) as agent:
+            body = (await agent.post("/run", row())).json()
+        assert endpoint.asked[1]["input"][1] == odd
+        kinds = [item["type"] for item in body["response"]["output"]]
+        assert kinds == [odd["type"], "function_call", "function_call_output", odd["type"], "message"]
+        assert body["reward"] == 1
+
+    async def test_a_step_without_usage_adds_nothing_to_it(self) -> None:
+        silent = {"output": [calls("add", '{"by": 1}')]}
+        endpoint = Scripted(lambda: web.json_response(silent), [says("x")])
+        async with chain(endpoint) as agent:
+            body = (await agent.post("/run", row())).json()
+        assert body["response"]["usage"]["input_tokens"] == 10
+
+    async def test_an_output_of_megabytes_reaches_the_model_and_the_verifier_whole(self) -> None:
+        endpoint = Scripted([calls("dump", "{}")], [says("x")])
+        async with chain(endpoint) as agent:
+            body = (await agent.post("/run", row())).json()
+        (output,) = outputs_in(endpoint.asked[1])
+        assert len(output) == 10_000_002
+        assert body["response"]["output"][1]["output"] == output
 
 
 class TestResponses:
@@ -298,6 +361,69 @@ class TestFailures:
         assert (reply.status, error["server"], error["status"]) == (502, "gone", None)
 
 
+class TestLate:
+    @pytest.mark.parametrize("concurrent", [False, True])
+    async def test_a_tool_that_hangs_is_a_504_that_names_it_and_is_stopped(self, concurrent: bool) -> None:
+        endpoint = Scripted([calls("hang", "{}"), calls("add", '{"by": 1}')])
+        settings = {"resources_timeout_s": 0.2, "concurrent_tool_calls": concurrent}
+        async with resources_of(Counting) as counting, chain_to(counting, endpoint, **settings) as agent:
+            reply = await agent.post("/run", row())
+            error = reply.json()["error"]
+            assert (reply.status, error["server"], error["status"]) == (504, "counting", None)
+            assert "did not answer /hang" in error["message"]
+            assert "resources_timeout_s (0.2 s)" in error["message"]
+            await asyncio.wait_for(counting.server.stopped.wait(), 5)
+
+    async def test_a_caller_that_leaves_stops_the_tool_that_runs_for_it(self) -> None:
+        endpoint = Scripted([calls("hang", "{}")])
+        async with resources_of(Counting) as counting, chain_to(counting, endpoint) as agent:
+            run = asyncio.create_task(agent.post("/run", row()))
+            async with asyncio.timeout(5):
+                await counting.server.hangs.wait()
+                run.cancel()
+                await counting.server.stopped.wait()
+
+    async def test_a_caller_that_leaves_stops_the_request_to_the_endpoint(self) -> None:
+        asked, stopped = asyncio.Event(), asyncio.Event()
+
+        async def never() -> web.StreamResponse:
+            asked.set()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                stopped.set()
+            return web.Response()
+
+        async with chain(Scripted(never)) as agent:
+            run = asyncio.create_task(agent.post("/run", row()))
+            async with asyncio.timeout(5):
+                await asked.wait()
+                run.cancel()
+                await stopped.wait()
+
+    async def test_a_session_that_expires_during_the_rollout_fails_it(self) -> None:
+        asked, answer = asyncio.Event(), asyncio.Event()
+
+        async def slow() -> web.StreamResponse:
+            asked.set()
+            await answer.wait()
+            return web.json_response({"output": [calls("add", '{"by": 1}')]})
+
+        endpoint = Scripted(slow, [says("other")], [says("x")])
+        async with chain(endpoint, of_resources={"session_idle_s": 0.05}) as agent:
+            run = asyncio.create_task(agent.post("/run", row()))
+            await asyncio.wait_for(asked.wait(), 5)
+            await asyncio.sleep(0.1)
+            other = await agent.post("/run", row())  # a new session: those left alone go
+            answer.set()
+            reply = await run
+        assert other.json()["reward"] == 0
+        error = reply.json()["error"]
+        assert (reply.status, error["server"], error["status"]) == (502, "counting", 410)
+        assert "session_idle_s (0.05 s)" in error["message"]
+        assert "session_expired" in outputs_in(endpoint.asked[2])[0]
+
+
 class TestForeignServers:
     """Servers of this protocol that are written elsewhere: no rollout prefix, cookies of their own making."""
 
@@ -316,18 +442,73 @@ class TestForeignServers:
 
     async def test_they_are_called_without_the_prefix_and_with_their_cookies_as_written(self) -> None:
         seen: list[tuple[str, str]] = []
-        async with serving_app(self.app(seen)) as url:
-            host, port = url.removeprefix("http://").split(":")
-            address = {"host": host, "port": int(port)}
-            refs = {
-                "model_server": {"type": "responses_api_models", "name": "model"},
-                "resources_server": {"type": "resources_servers", "name": "foreign"},
-            }
-            config = {
-                "foreign": {"resources_servers": {"x": address}},
-                "model": {"responses_api_models": {"x": address}},
-            }
-            async with serving(SimpleAgent, refs, config=config) as agent:
-                reply = await agent.post("/ng-rollout/r1/run", row())
+        async with serving_app(self.app(seen)) as url, self.agent_of(url, url) as agent:
+            reply = await agent.post("/ng-rollout/r1/run", row())
         assert (reply.status, reply.json()["reward"]) == (200, 1.0)
         assert seen == [("/seed_session", ""), ("/v1/responses", ""), ("/verify", "session=eyJ=.1~")]
+
+    async def test_cookies_of_the_model_server_go_with_every_step(self) -> None:
+        seen: list[tuple[str, str]] = []
+        app = self.app(seen)
+        steps = [[calls("tool", "{}")], [calls("tool", "{}")], [says("x")]]
+
+        async def model(request: web.Request) -> web.StreamResponse:
+            seen.append((request.path, request.headers.get("Cookie", "")))
+            response = web.json_response({"output": steps.pop(0)})
+            response.headers.add("Set-Cookie", f"route={len(steps)}; Path=/")
+            return response
+
+        async def tool(request: web.Request) -> web.StreamResponse:
+            seen.append((request.path, request.headers.get("Cookie", "")))
+            return web.Response(text="plain text", headers={"Set-Cookie": "session=; Max-Age=0"})
+
+        app.router.add_post("/tool", tool)
+        async with (
+            serving_app(app) as foreign,
+            serving_app(self.model_app(model)) as url,
+            self.agent_of(foreign, url) as agent,
+        ):
+            body = (await agent.post("/run", row())).json()
+        assert [step for step in seen if step[0] == "/v1/responses"] == [
+            ("/v1/responses", ""),
+            ("/v1/responses", "route=2"),
+            ("/v1/responses", "route=1"),
+        ]
+        # a cookie that the tool has ended is not sent again
+        assert [cookie for path, cookie in seen if path in ("/tool", "/verify")] == ["session=eyJ=.1~", "", ""]
+        assert body["response"]["output"][1]["output"] == "plain text"
+
+    async def test_an_answer_whose_items_are_no_objects_is_the_models_failure(self) -> None:
+        async def model(request: web.Request) -> web.StreamResponse:
+            return web.json_response({"output": ["hello"]})
+
+        async with (
+            serving_app(self.app([])) as foreign,
+            serving_app(self.model_app(model)) as url,
+            self.agent_of(foreign, url) as agent,
+        ):
+            reply = await agent.post("/run", row())
+        assert (reply.status, reply.json()["error"]["server"]) == (502, "model")
+        assert "no output" in reply.json()["error"]["message"]
+
+    @staticmethod
+    def model_app(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.Application:
+        app = web.Application()
+        app.router.add_post("/v1/responses", answer)
+        return app
+
+    @staticmethod
+    def agent_of(resources: str, model: str) -> AbstractAsyncContextManager[Running[SimpleAgent]]:
+        def entry(url: str) -> dict[str, Any]:
+            address = URL(url)
+            return {"x": {"host": address.host, "port": address.port}}
+
+        refs = {
+            "model_server": {"type": "responses_api_models", "name": "model"},
+            "resources_server": {"type": "resources_servers", "name": "foreign"},
+        }
+        config = {
+            "foreign": {"resources_servers": entry(resources)},
+            "model": {"responses_api_models": entry(model)},
+        }
+        return serving(SimpleAgent, refs, config=config)
