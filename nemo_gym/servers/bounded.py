@@ -174,7 +174,9 @@ class BoundedPool:
         # A worker runs the server's main module again, under another name: with what every server imports already
         # there, that takes no time. The modules are those of the first pool in a process; later ones share its server.
         context.set_forkserver_preload([__name__, *_EVERY_SERVERS_IMPORTS, *self._preload])
-        pool = ProcessPool(self.workers, self._recycle_after, _limit_worker, (self._memory_bytes,), context)
+        pool = ProcessPool(
+            self.workers, self._recycle_after, _prepare_worker, (self._memory_bytes, self._preload), context
+        )
         _ = pool.active  # starts it
         return pool
 
@@ -204,13 +206,16 @@ def _end(pool: ProcessPool) -> None:
 # -- what runs in a worker ----------------------------------------------------------------------------------------
 
 
-def _limit_worker(memory_bytes: int | None) -> None:
+def _prepare_worker(memory_bytes: int | None, preload: Sequence[str]) -> None:
     # A handler in Python would not run before a long computation in C has ended.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory_bytes is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    # Where the server of workers could not: importing is no part of a call. What fails is reported by ``start``.
+    with contextlib.suppress(Exception):
+        _import_all(preload)
 
 
 def _import_all(names: Sequence[str]) -> None:

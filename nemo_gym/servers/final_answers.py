@@ -6,6 +6,7 @@ Finding and judging are two things: what is found here is text, and whether it i
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
@@ -14,6 +15,8 @@ ALL_FORMS: Final[tuple[AnswerForm, ...]] = ("boxed", "hashes", "stated", "last")
 
 LONGEST_PLACE: Final = 2000
 """Characters that are read for one answer. Without a bound, a text of a thousand openings is read a thousand times."""
+
+MOST_BOXES: Final = 100
 
 ANSWER_WORDS: Final = r"(?:answer|antwort|r[ée]ponse|respuesta|resposta|risposta|ответ|答案|答え|回答|정답|답)"
 """The word "answer" in several languages, for a regular expression that ignores case."""
@@ -53,8 +56,8 @@ class Boxed(NamedTuple):
 
 
 def boxed_contents(text: str) -> Iterator[Boxed]:
-    r"""What stands in each ``\boxed{...}`` and its like, nested braces included, in order."""
-    for opening in _BOX.finditer(text):
+    r"""What stands in the last ``MOST_BOXES`` of ``\boxed{...}`` and its like, nested braces included, in order."""
+    for opening in deque(_BOX.finditer(text), maxlen=MOST_BOXES):
         place = text[opening.end() : opening.end() + LONGEST_PLACE]
         if not opening[0].endswith("{"):
             token = re.match(r"\s*([^\s$\\{}.,;]+)", place)
@@ -76,11 +79,14 @@ def find_final_answer(
 ) -> tuple[str | None, AnswerForm | None]:
     """The final answer in a text, and the form it was found in: the first of ``forms`` that is there, its last place.
 
-    With ``several``, boxes that follow one another in the same sentence are taken together, joined by commas. A box
-    that never closes holds no answer: what was cut off could make it another one.
+    With ``several``, boxes that follow one another in the same sentence are taken together, joined by commas. A last
+    box that never closes is no answer, and nothing before it is: the text was cut off where it was to be given.
     """
+    boxes = list(boxed_contents(text))
+    if boxes and not boxes[-1].closed:
+        return None, None
     for form in forms:
-        answer = _last_box(text, several) if form == "boxed" else _FINDERS[form](text)
+        answer = _last_box(text, boxes, several) if form == "boxed" else _FINDERS[form](text)
         if answer:
             return answer, form
     return None, None
@@ -91,8 +97,8 @@ def _last_hashes(text: str) -> str | None:
     return found[-1] if found else None
 
 
-def _last_box(text: str, several: bool) -> str | None:
-    boxes = [box for box in boxed_contents(text) if box.closed and box.content.strip()]
+def _last_box(text: str, boxes: Sequence[Boxed], several: bool) -> str | None:
+    boxes = [box for box in boxes if box.closed and box.content.strip()]
     if not boxes:
         return None
     together = [boxes[-1]]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from typing import Any, Generic, TypeVar, cast
 
 import aiohttp
@@ -113,3 +114,14 @@ async def serving_app(app: web.Application) -> AsyncIterator[str]:
         yield f"http://{host}:{port}"
     finally:
         await runner.cleanup()
+
+
+def start_worker_server(*modules: str) -> None:
+    """Start the process that a ``BoundedPool``'s workers are forked from, with ``modules`` already imported.
+
+    A process has one, with the modules of its first pool; here each test module gets its own. Workers also run this
+    process's main module again, which is pytest's.
+    """
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    forkserver.set_forkserver_preload(["pytest", *modules])
+    forkserver.ensure_running()

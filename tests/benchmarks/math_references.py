@@ -143,7 +143,7 @@ async def main() -> None:
     parser.add_argument("benchmarks", nargs="*", default=BENCHMARKS)
     names = parser.parse_args().benchmarks
     tables = {}
-    async with BoundedPool(deadline_s=60, cpu_s=3, memory_bytes=512 << 20, preload=["math_verify"]) as pool:
+    async with BoundedPool(deadline_s=60, cpu_s=2, memory_bytes=512 << 20, preload=["math_verify"]) as pool:
         for name in names:
             tables[name] = await examine(pool, name)
     print("\n| Benchmark | Cases | Number | Not as wanted |\n|---|---|---|---|")

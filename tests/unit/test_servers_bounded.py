@@ -24,16 +24,17 @@ from nemo_gym.servers.bounded import (
     PoolError,
     available_cpus,
 )
+from nemo_gym.servers.testing import start_worker_server
 from tests.support import bounded_calls as calls
 
-# Workers run the main module of this process again, which is pytest's.
-PRELOAD = ["pytest", "tests.support.bounded_calls"]
+PRELOAD = ["nemo_gym.servers.bounded", "tests.support.bounded_calls"]
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pool() -> AsyncIterator[BoundedPool]:
+    start_worker_server(*PRELOAD)
     async with BoundedPool(workers=2, deadline_s=10, cpu_s=5, memory_bytes=1 << 30, preload=PRELOAD) as running:
         yield running
 
@@ -72,7 +73,6 @@ async def test_what_cannot_be_sent_is_the_callers_error(pool: BoundedPool) -> No
     [
         (calls.nap, (30,), CallLateError, "longer than 0.2 s"),
         (calls.power_tower, (), CallLateError, "longer than 0.2 s"),
-        (calls.ignore_sigterm_and_spin, (), CallLateError, "longer than 0.2 s"),
         (calls.leave, (3,), CallDiedError, "exit code 3"),
         (calls.die_by, (signal.SIGKILL,), CallDiedError, r"lack of memory \(it may have 1024 MiB\)"),
         (calls.die_by, (signal.SIGSEGV,), CallDiedError, "exit code -11"),
@@ -160,8 +160,7 @@ async def test_a_pool_that_cannot_start_says_so() -> None:
 
 async def test_a_pool_whose_workers_always_die_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     async with BoundedPool(workers=1, preload=PRELOAD) as pool:
-        monkeypatch.setattr(bounded, "_limit_worker", calls.leave)
-        pool._memory_bytes = 7  # its exit code
+        monkeypatch.setattr(bounded, "_prepare_worker", calls.leave_at_once)
         psutil.Process(await pool.run(calls.own_pid)).kill()
         with pytest.raises(PoolError, match="3 times in a row"):
             await pool.run(calls.double, 2)

@@ -41,7 +41,7 @@ class MathSettings(ResourcesSettings):
     """How long a comparison may take, in seconds of computing and on the clock, and what it may have."""
 
     answer_forms: tuple[AnswerForm, ...] = ALL_FORMS
-    comparison_cpu_s: float = Field(default=3.0, gt=0)
+    comparison_cpu_s: float = Field(default=2.0, gt=0)
     comparison_deadline_s: float = Field(default=60.0, gt=0)
     worker_memory_mib: int = Field(default=512, ge=256)
     workers: int | None = Field(default=None, gt=0)

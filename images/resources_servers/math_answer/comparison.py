@@ -79,7 +79,8 @@ _REWRITES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"\\(?:boxed|fbox)\s*\{([^{}]*)\}", r"\1"),
         (r"\\(?:text|textbf|textit|mathrm|mathbf|mbox|operatorname)\s*\{\s*(?:and|or|,)\s*\}", " and "),
         (r"\\(?:land|lor|vee|wedge)(?![A-Za-z])|\\\\|\n", ","),
-        (r"\^\s*\{?\s*\\circ\s*\}?|\\(?:degrees?)(?![A-Za-z])", ""),
+        (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])", ""),
+        (r"\{([^{}]*)\\choose(?![A-Za-z])([^{}]*)\}", r"\\binom{\1}{\2}"),
         (r"(?<![\\A-Za-z])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
         (r"√\s*(\d+|[A-Za-z]|\([^()]*\))", r"\\sqrt{\1}"),
         (r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi "),
@@ -108,7 +109,7 @@ def clean(text: str) -> str:
 
 
 _JOINT = re.compile(r"\s*(?:[,;]\s*(?:and|or)\b|[,;]|\b(?:and|or)\b)\s*", re.IGNORECASE)
-_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 _SET = re.compile(r"\\\{(.*)\\\}|\{(.*)\}")
 _MEMBER = re.compile(r"[A-Za-z]\s*\\in(?![a-z])\s*")
 # A name before its value: "x =", "f(x) =", "m_{max} =", "\angle ABC =", "AB =".
@@ -221,6 +222,9 @@ def _without_spaces(text: str) -> str:
     return re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text)
 
 
+_DECIMAL = re.compile(r"(?<![\w.])(\d+)\.(\d+)(?![\d.])")
+
+
 def _sympy_is_same(given: str, right: str) -> bool:
     # Slow to import, and only a worker needs it.
     from math_verify import LatexExtractionConfig, parse, verify
@@ -229,6 +233,9 @@ def _sympy_is_same(given: str, right: str) -> bool:
     logging.getLogger("math_verify").setLevel(logging.ERROR)
 
     def parsed(text: str) -> list[Any]:
+        if number_of(text) is None:
+            # With decimals sympy would compute in floating point, and 8778.0 / 154.0 would not be 57.
+            text = _DECIMAL.sub(lambda match: rf"\frac{{{match[1]}{match[2]}}}{{1{'0' * len(match[2])}}}", text)
         config = [LatexExtractionConfig()]
         found = parse(f"${text}$", config, fallback_mode="no_fallback", parsing_timeout=None)
         return list(found)
