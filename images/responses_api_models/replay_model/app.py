@@ -59,6 +59,9 @@ class ReplayModel(ModelServer):
         except RecordingError as error:
             raise ConfigError(f"the {RECORDINGS} of server {self.name} cannot be used: {error}") from None
 
+    def one_worker_because(self) -> str | None:
+        return "which answer comes next, and what has been recorded, is known to one process"
+
     async def running(self) -> AsyncIterator[None]:
         self._forwarder = Forwarder(self.settings) if self.settings.mode == "record" else None
         logger.info("%s, with %d recorded answers", self.settings.mode, len(self._recordings))

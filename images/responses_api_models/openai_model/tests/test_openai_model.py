@@ -4,7 +4,7 @@ import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from email.utils import formatdate
 from typing import Any
 
@@ -276,6 +276,22 @@ class TestFailures:
             reply = await model.post("/v1/responses", {"input": "q"})
         assert (reply.status, reply.json()["error"]["type"]) == (504, "endpoint_timeout")
         assert len(endpoint.asked) == 1
+
+    async def test_a_connection_that_is_not_taken_ends_in_time_and_is_tried_again(self) -> None:
+        with socket.socket() as full, ExitStack() as waiting:
+            full.bind(("127.0.0.1", 0))
+            full.listen(0)
+            for _ in range(4):  # more than its queue takes: who comes now gets no answer at all
+                client = waiting.enter_context(socket.socket())
+                client.setblocking(False)
+                client.connect_ex(full.getsockname())
+            settings = {"openai_base_url": f"http://127.0.0.1:{full.getsockname()[1]}/v1", "openai_model": "m"}
+            retry = {"attempts": 2, "budget_s": 5, "first_wait_s": 0.01}
+            async with serving(OpenAIModel, {**settings, "connect_timeout_s": 0.2, "retry": retry}) as model:
+                started = time.monotonic()
+                reply = await model.post("/v1/responses", {"input": "q"})
+        assert (reply.status, reply.json()["error"]["type"]) == (504, "endpoint_timeout")
+        assert 0.4 <= time.monotonic() - started < 3
 
 
 class TestReadiness:
