@@ -36,12 +36,12 @@ def bootstrap_line(folder: str, port: int, settings: Mapping[str, Any], **fields
 
 
 @contextmanager
-def process(program: Path, first_input: bytes | None) -> Iterator[subprocess.Popen[bytes]]:
-    """The server's process; its stdin stays open, as a session's owner leaves it."""
+def process(program: Path, first_input: bytes | None, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The server's process, with these environment variables; its stdin stays open, as a session's owner leaves it."""
     started = subprocess.Popen(
         [sys.executable, program.name],
         cwd=program.parent,
-        env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]},
+        env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], **variables},
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -77,6 +77,22 @@ def wait_until_ready(port: int) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"not ready: {answer}")
         time.sleep(0.02)
+
+
+def wait_for(path: Path) -> None:
+    """Until a file is there."""
+    deadline = time.monotonic() + 20
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"there is no {path}")
+        time.sleep(0.01)
+
+
+def post(port: int, path: str, value: Any) -> Any:
+    """The JSON that is answered, by a connection of its own."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", json.dumps(value).encode())
+    with urllib.request.urlopen(request, timeout=20) as response:
+        return json.load(response)
 
 
 def end_of(started: subprocess.Popen[bytes]) -> tuple[int, list[dict[str, Any]]]:

@@ -24,8 +24,13 @@ class Settings(ResourcesSettings):
 
 
 class Row(VerifyRequest):
-    """Seconds that a verification blocks its process for, and characters that it logs."""
+    """Seconds that a verification waits, or blocks its process for, and characters that it logs.
 
+    ``begins`` is a file that it makes first.
+    """
+
+    begins: Path | None = None
+    waits_s: float = 0.0
     blocks_s: float = 0.0
     logs: int = 0
 
@@ -43,6 +48,9 @@ class Workers(ResourcesServer):
             yield
 
     async def verify(self, row: Row) -> dict[str, Any]:
+        if row.begins is not None:
+            row.begins.touch()
+        await asyncio.sleep(row.waits_s)
         time.sleep(row.blocks_s)  # noqa: ASYNC251 - as a costly verification would
         if row.logs:
             logger.info("%s", "x" * row.logs)

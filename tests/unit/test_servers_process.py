@@ -9,12 +9,24 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any
+import urllib.error
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from nemo_gym.servers.process import LineReader
-from tests.support.server_processes import ROOT, bootstrap_line, end_of, free_port, get
+from tests.support.server_processes import (
+    ROOT,
+    bootstrap_line,
+    end_of,
+    free_port,
+    get,
+    post,
+    wait_for,
+    wait_until_ready,
+)
 from tests.support.server_processes import process as process_of
 
 AGENT = "responses_api_agents/simple_agent"
@@ -48,6 +60,60 @@ def test_it_answers_with_its_name_and_ends_in_order(folder: str, settings: dict[
     assert code == 0
     assert [line["message"].split()[0] for line in log] == ["listening", "stopping"]
     assert {line["server"] for line in log} == {"mine"}
+
+
+class TestStopping:
+    """A request that runs when the stop comes; half of the grace is for requests, half for their connections."""
+
+    PROGRAM = ROOT / "tests" / "support" / "worker_server.py"
+    ROW: Final = {"responses_create_params": {"input": "q"}, "response": {"output": []}}
+
+    @pytest.mark.parametrize("num_workers", [1, 2])
+    def test_it_is_answered_when_it_ends_within_the_grace(self, tmp_path: Path, num_workers: int) -> None:
+        port, begins = free_port(), tmp_path / "begins"
+        line = bootstrap_line("resources_servers/stopped", port, {"num_workers": num_workers})
+        with process_of(self.PROGRAM, line) as server, ThreadPoolExecutor(1) as caller:
+            wait_until_ready(port)
+            call = caller.submit(post, port, "/verify", {**self.ROW, "begins": str(begins), "waits_s": 0.5})
+            wait_for(begins)
+            server.send_signal(signal.SIGTERM)
+            assert call.result(20)["reward"] == 1.0
+            assert end_of(server)[0] == 0
+
+    def test_it_is_cut_off_when_it_does_not(self, tmp_path: Path) -> None:
+        port, begins = free_port(), tmp_path / "begins"
+        line = bootstrap_line("resources_servers/stopped", port, {"shutdown_grace_s": 0.4})
+        with process_of(self.PROGRAM, line) as server, ThreadPoolExecutor(1) as caller:
+            wait_until_ready(port)
+            call = caller.submit(post, port, "/verify", {**self.ROW, "begins": str(begins), "waits_s": 30})
+            wait_for(begins)
+            asked = time.monotonic()
+            server.send_signal(signal.SIGTERM)
+            with pytest.raises(ConnectionResetError):
+                call.result(20)
+            assert end_of(server)[0] == 0
+            assert 0.2 < time.monotonic() - asked < 3
+
+
+WEATHER = ROOT / "tests" / "support" / "weather_server.py"
+
+
+def test_a_server_with_a_typed_tool_and_a_verify_takes_less_than_30_lines() -> None:
+    assert len(WEATHER.read_text().splitlines()) < 30
+    port = free_port()
+    says = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Sunny today."}]}
+    row = {"responses_create_params": {"input": "How is the weather in Oslo?"}}
+    with process_of(WEATHER, bootstrap_line("resources_servers/weather", port, {})) as server:
+        wait_until_ready(port)
+        assert post(port, "/get_weather", {"city": "Oslo"}) == {"city": "Oslo", "forecast": "sunny"}
+        with pytest.raises(urllib.error.HTTPError, match="422") as refused:
+            post(port, "/get_weather", {"town": "Oslo"})
+        with refused.value as error:
+            assert json.load(error)["error"]["message"] == "city: Field required"
+        assert post(port, "/verify", {**row, "response": {"output": [says]}})["reward"] == 1.0
+        assert post(port, "/verify", {**row, "response": {"output": []}})["reward"] == 0.0
+        server.send_signal(signal.SIGTERM)
+        assert end_of(server)[0] == 0
 
 
 def test_it_stops_too_while_it_waits_for_its_configuration() -> None:

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -29,7 +28,17 @@ from nemo_gym.servers.registry import Registry
 from nemo_gym.servers.resources import ResourcesServer
 from nemo_gym.servers.testing import bootstrap_for
 from nemo_gym.servers.workers import bind_all
-from tests.support.server_processes import ROOT, bootstrap_line, end_of, free_port, get, process, wait_until_ready
+from tests.support.server_processes import (
+    ROOT,
+    bootstrap_line,
+    end_of,
+    free_port,
+    get,
+    post,
+    process,
+    wait_for,
+    wait_until_ready,
+)
 
 PROGRAM = ROOT / "tests" / "support" / "worker_server.py"
 ROW = {"responses_create_params": {"input": "q"}, "response": {"output": []}}
@@ -49,10 +58,7 @@ def children_of(parent: subprocess.Popen[bytes]) -> list[psutil.Process]:
 
 def verify(port: int, **fields: Any) -> dict[str, Any]:
     """By a connection of its own, so that either worker may get it."""
-    body = json.dumps({**ROW, **fields}).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/ng-rollout/r1/verify", body)
-    with urllib.request.urlopen(request, timeout=20) as response:
-        reply: dict[str, Any] = json.load(response)
+    reply: dict[str, Any] = post(port, "/ng-rollout/r1/verify", {**ROW, **fields})
     return reply
 
 
@@ -135,25 +141,25 @@ class TestEnding:
         assert (own["worker"], own["message"]) == (1, "this worker cannot start")
         assert "has ended with exit code 1" in parents["message"]
 
-    def test_none_outlives_a_parent_that_is_killed_even_while_it_works(self) -> None:
-        port = free_port()
+    def test_none_outlives_a_parent_that_is_killed_even_while_it_works(self, tmp_path: Path) -> None:
+        port, begins = free_port(), tmp_path / "begins"
         with workers(port, shutdown_grace_s=0.3) as parent, ThreadPoolExecutor(1) as caller:
             wait_until_ready(port)
             family = children_of(parent)
-            call = caller.submit(verify, port, blocks_s=30)
-            wait_until_busy(family)
+            call = caller.submit(verify, port, blocks_s=30, begins=str(begins))
+            wait_for(begins)
             parent.kill()
             assert_all_end(family)
             with pytest.raises(ConnectionResetError):
                 call.result(20)
 
-    def test_one_that_is_too_busy_to_stop_is_killed_when_the_grace_is_over(self) -> None:
-        port = free_port()
+    def test_one_that_is_too_busy_to_stop_is_killed_when_the_grace_is_over(self, tmp_path: Path) -> None:
+        port, begins = free_port(), tmp_path / "begins"
         with workers(port, shutdown_grace_s=0.3) as parent, ThreadPoolExecutor(1) as caller:
             wait_until_ready(port)
             family = children_of(parent)
-            call = caller.submit(verify, port, blocks_s=30)
-            wait_until_busy(family)
+            call = caller.submit(verify, port, blocks_s=30, begins=str(begins))
+            wait_for(begins)
             asked = time.monotonic()
             parent.send_signal(signal.SIGTERM)
             code, _ = end_of(parent)
@@ -174,20 +180,6 @@ class TestEnding:
                 code, log = end_of(parent)
         assert code == 1
         assert f"cannot listen on 127.0.0.1 port {port}" in log[-1]["message"]
-
-
-def wait_until_busy(family: list[psutil.Process]) -> None:
-    """Until one of them has taken the connection of a request."""
-    deadline = time.monotonic() + 10
-    while not any(each.net_connections("tcp") and established(each) for each in family):
-        if time.monotonic() > deadline:
-            raise TimeoutError("nobody takes the request")
-        time.sleep(0.01)
-    time.sleep(0.2)  # from the connection to the handler
-
-
-def established(each: psutil.Process) -> bool:
-    return any(connection.status == psutil.CONN_ESTABLISHED for connection in each.net_connections("tcp"))
 
 
 def test_sockets_share_an_address_once_it_is_free() -> None:
