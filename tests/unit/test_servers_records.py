@@ -7,6 +7,8 @@ import json
 import multiprocessing
 import os
 import tempfile
+import time
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -25,6 +27,7 @@ from nemo_gym.servers.messages import Bootstrap, RunRequest, VerifyRequest
 from nemo_gym.servers.records import Exchange, RolloutRecords, kind_of
 from nemo_gym.servers.resources import ResourcesServer, Session, tool
 from nemo_gym.servers.testing import Running, bootstrap_for, serving, serving_app
+from tests.support.server_processes import ROOT, bootstrap_line, free_port, get, process, wait_until_ready
 
 OBSERVED = {"observability_enabled": True}
 CANARY = 'sk-canary-"0123456789/ü'
@@ -428,6 +431,26 @@ class TestServers:
             answer = await server.get("/ng-rollout/r1/records")
         assert b"hidden" not in answer.body
         assert answer.json()["records"][0]["request_bytes"] > 50
+
+
+def test_what_several_workers_record_is_one_answer(tmp_path: Path) -> None:
+    port = free_port()
+    line = json.loads(bootstrap_line("resources_servers/workers", port, {"num_workers": 2}))
+    line["config"].update(OBSERVED)
+    body = json.dumps({**ROW, "response": {"output": []}}).encode()
+    asked, seen = 0, set[int]()
+    program = ROOT / "tests" / "support" / "worker_server.py"
+    with process(program, json.dumps(line).encode() + b"\n", TMPDIR=str(tmp_path)):
+        wait_until_ready(port)
+        deadline = time.monotonic() + 20
+        while len(seen) < 2 and time.monotonic() < deadline:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/ng-rollout/r1/verify", body, timeout=20) as reply:
+                seen.add(json.load(reply)["worker"])
+                asked += 1
+        status, answer = get(port, "/ng-rollout/r1/records")
+    assert (status, seen) == (200, {0, 1})
+    assert len(answer["records"]) == asked
+    assert {record["response"]["worker"] for record in answer["records"]} == {0, 1}
 
 
 class TestForeignServers:
