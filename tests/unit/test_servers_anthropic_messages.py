@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nemo_gym.servers.anthropic_messages import message_of_response, responses_request
 from nemo_gym.servers.base import RequestError
@@ -187,6 +189,24 @@ class TestAnswer:
         items = responses_request({"messages": [{"role": "assistant", "content": content}]})["input"]
         assert items == output
         assert len(chat_messages(None, items)) == 1
+
+
+texts = st.text(min_size=1, max_size=20)
+inputs = st.dictionaries(
+    st.text(max_size=9), st.integers(-(2**53), 2**53) | texts | st.lists(st.booleans()), max_size=3
+)
+blocks = st.one_of(
+    st.builds(lambda text: {"type": "text", "text": text}, texts),
+    st.builds(lambda text, seal: {"type": "thinking", "thinking": text, "signature": seal}, texts, st.text(max_size=9)),
+    st.builds(lambda data: {"type": "redacted_thinking", "data": data}, texts),
+    st.builds(lambda i, name, value: {"type": "tool_use", "id": i, "name": name, "input": value}, texts, texts, inputs),
+)
+
+
+@given(st.lists(blocks, max_size=5))
+def test_an_answer_comes_back_as_it_was(content: list[JsonDict]) -> None:
+    items = responses_request({"messages": [{"role": "assistant", "content": content}]})["input"]
+    assert message_of_response(response(*items))["content"] == content
 
 
 class Echo(ModelServer):
