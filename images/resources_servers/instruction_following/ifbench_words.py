@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections import Counter
+from collections import Counter, deque
 from itertools import islice, pairwise
 
 from images.resources_servers.instruction_following.kinds import Count, Ordinal, Percentage, Phrase, Text, kind
@@ -233,8 +233,11 @@ def has_keyword_at(answer: str, keyword: Phrase, n: Ordinal, m: Ordinal) -> bool
 @kind("words:words_position")
 def has_keyword_second_and_second_to_last(answer: str, keyword: Phrase) -> bool:
     """In the same case; punctuation marks are tokens too."""
-    found = list(tokens(answer))
-    return len(found) > 1 and found[1] == found[-2] == keyword
+    following = tokens(answer)
+    start = list(islice(following, 2))
+    if start[1:] != [keyword]:  # most answers end here, before all of them is split
+        return False
+    return deque([*start, *following], maxlen=2)[0] == keyword
 
 
 # -- sentence -----------------------------------------------------------------------------------------------------
