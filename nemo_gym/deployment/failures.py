@@ -19,10 +19,12 @@ _LINE_LENGTH = 500
 
 _NO_WAY_OUT = " The server stands on the internal network (container.network: internal), which leads to no endpoint."
 
+_NOT_OURS = r"nemo_gym(?!\.servers\b|\.errors\b)[.']"  # what the base image has of this package is these two
+
 # (what the log shows, likely cause, remedy); the first that fits is given
 _CAUSES: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (
-        re.compile(r"No module named 'nemo_gym\.|cannot import name .* from 'nemo_gym[.']"),
+        re.compile(rf"No module named '{_NOT_OURS}|cannot import name .* from '{_NOT_OURS}"),
         "it needs another nemo_gym than the one in the base image",
         "Name that distribution in the requirements.txt of its image folder, as in nemo-gym==VERSION.",
     ),

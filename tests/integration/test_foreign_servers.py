@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import time
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -170,8 +172,6 @@ def test_an_agent_and_a_relay_of_another_make_with_our_servers(
 
 
 def post(url: str, body: Mapping[str, Any]) -> Any:
-    import urllib.request
-
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
@@ -179,8 +179,6 @@ def post(url: str, body: Mapping[str, Any]) -> Any:
 
 def stop_and_time(engine: docker.APIClient, container_id: str) -> float:
     """Seconds that a container takes to end when it is asked to."""
-    import time
-
     began = time.monotonic()
     engine.stop(container_id, timeout=10)
     return time.monotonic() - began
@@ -304,21 +302,31 @@ http.server.ThreadingHTTPServer((SETTINGS["host"], SETTINGS["port"]), Handler).s
 """
 
 
-def test_a_folder_with_a_dockerfile_written_for_itself(elsewhere: Path) -> None:
+def test_a_dockerfile_written_for_its_own_folder_and_then_the_image_alone(
+    engine: docker.APIClient, elsewhere: Path
+) -> None:
     """It knows nothing of our base image, and would run as root."""
     make_folder(elsewhere, {"Dockerfile": PLAIN_DOCKERFILE})
-    main = elsewhere / "images" / "resources_servers" / "till" / "serve" / "main.py"
-    main.parent.mkdir()
-    main.write_text(PLAIN_SERVER, encoding="utf-8")
+    folder = elsewhere / "images" / "resources_servers" / "till"
+    (folder / "serve").mkdir()
+    (folder / "serve" / "main.py").write_text(PLAIN_SERVER, encoding="utf-8")
     planned = plan_benchmark("shopping")
 
     async def run(registry_server: BaseServerConfig) -> dict[str, Any]:
         async with TaskRunner(planned.rows, registry_server=registry_server) as runner:
             return (await runner.run_task("evening")).results[0]
 
-    with (
-        ScriptedEndpoint(lambda prompt: "") as endpoint,
-        serve_benchmark("shopping", overrides=endpoint.overrides()) as registry_server,
-    ):
-        reply = asyncio.run(run(registry_server))
+    def serve(**till: Any) -> tuple[dict[str, Any], str]:
+        changed = {TILL: {"resources_servers": {"till": till}}}
+        with (
+            ScriptedEndpoint(lambda prompt: "") as endpoint,
+            serve_benchmark("shopping", overrides=endpoint.overrides(**changed)) as registry_server,
+        ):
+            container = containers_of(engine, session_of(registry_server.port))[TILL]
+            return asyncio.run(run(registry_server)), container["Config"]["Image"]
+
+    reply, image = serve()
     assert (reply["reward"], reply["user"], reply["home"]) == (0.25, 10001, "/tmp")
+    (folder / "Dockerfile").unlink()
+    reply, _ = serve(image={"reference": image, "pull_policy": "never"}, container={"user": 4711})
+    assert (reply["reward"], reply["user"], reply["home"]) == (0.25, 4711, "/tmp")

@@ -118,6 +118,11 @@ class TestCauses:
                 "nemo-gym==VERSION",
             ),
             (
+                "ImportError: cannot import name 'Agent' from 'nemo_gym.servers.agent' (/opt/gym/agent.py)",
+                "an exception while it started",
+                "Mend what the log's last line names",
+            ),
+            (
                 "Traceback\n  File app.py\nKeyError: 'NEMO_GYM_CONFIG_DICT'",
                 "it was written elsewhere and looks for its configuration in its environment",
                 "Set `container: {config_from: environment}` in its config.",
@@ -164,9 +169,7 @@ class TestCauses:
     def test_a_command_that_cannot_be_run(self, exit_code: int) -> None:
         log = "sh: 7: exec: no-such-program: not found"
         text = str(died(dataclasses.replace(SERVER, log=log), Death("id", exit_code, False, "")))
-        assert (
-            "Likely cause: its command, or the /bin/sh that one written elsewhere is started through, is" in text
-        )
+        assert "Likely cause: its command, or the /bin/sh that one written elsewhere is started through, is" in text
         assert text.endswith("Name its command with container.command, as it is called inside the image.")
 
     @pytest.mark.parametrize("log", ["", "listening on 8000", "an Error in the middle of a line"])
