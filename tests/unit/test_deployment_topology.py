@@ -217,7 +217,7 @@ class TestContainerSettings:
         ],
     )
     def test_wrong(self, block: Any, problem: str) -> None:
-        expected = rf"The container settings of server 'one' are wrong: {problem}.*Known keys: cap_add, command, config_from, cpus,"
+        expected = rf"The container settings of server 'one' are wrong: {problem}.*Known keys: cap_add, command,"
         with pytest.raises(ConfigError, match=expected):
             self.served(block)
 
