@@ -23,9 +23,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from nemo_gym.servers.logs import logger
+from nemo_gym.servers.process import EXIT_FAILED, EXIT_OK
 
-EXIT_OK = 0
-EXIT_FAILED = 1
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 # Past their own grace, and before the engine's patience with the container ends.
 _LATE_S = 0.5

@@ -116,9 +116,22 @@ def test_a_server_with_a_typed_tool_and_a_verify_takes_less_than_30_lines() -> N
         assert end_of(server)[0] == 0
 
 
+def wait_until_it_catches(pid: int, number: signal.Signals) -> None:
+    deadline = time.monotonic() + 20
+    while not catches(pid, number):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{number.name} has its default action")
+        time.sleep(0.02)
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    fields = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return bool(int(fields["SigCgt"], 16) >> (number - 1) & 1)
+
+
 def test_it_stops_too_while_it_waits_for_its_configuration() -> None:
     with process(MCQA, b'{"v": 1') as server:
-        time.sleep(1)
+        wait_until_it_catches(server.pid, signal.SIGTERM)
         server.send_signal(signal.SIGTERM)
         assert end_of(server) == (0, [])
 
