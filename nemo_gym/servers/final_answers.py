@@ -18,7 +18,13 @@ LONGEST_PLACE: Final = 2000
 
 MOST_BOXES: Final = 100
 
-ANSWER_WORDS: Final = r"(?:answer|antwort|r[ée]ponse|respuesta|resposta|risposta|ответ|答案|答え|回答|정답|답)"
+LONGEST_TEXT: Final = 200_000
+"""Characters from a text's end in which a final answer is looked for."""
+
+ANSWER_WORDS: Final = (
+    "(?:answer|antwort|antwoord|réponse|reponse|respuesta|resposta|risposta|odpowiedź|svar|cevap|jawaban|đáp án|ответ"
+    "|відповідь|答案|答え|回答|정답|답|उत्तर|الإجابة|الجواب)"
+)
 """The word "answer" in several languages, for a regular expression that ignores case."""
 
 _BOX = re.compile(r"\\(?:boxed|fboxed|fbox|framebox)\s*(?:\{|(?=[^\s{\\])|\s)")
@@ -82,6 +88,7 @@ def find_final_answer(
     With ``several``, boxes that follow one another in the same sentence are taken together, joined by commas. A last
     box that never closes is no answer, and nothing before it is: the text was cut off where it was to be given.
     """
+    text = text[-LONGEST_TEXT:]
     boxes = list(boxed_contents(text))
     if boxes and not boxes[-1].closed:
         return None, None
@@ -113,8 +120,11 @@ def _last_box(text: str, boxes: Sequence[Boxed], several: bool) -> str | None:
 _LONGEST_GAP: Final = 60
 
 
+_MOST_STATED: Final = 100
+
+
 def _last_stated(text: str) -> str | None:
-    for match in reversed(list(_STATED.finditer(text))):
+    for match in reversed(deque(_STATED.finditer(text), maxlen=_MOST_STATED)):
         place = text[match.end() : match.end() + LONGEST_PLACE].lstrip().split("\n", 1)[0]
         value = _value_in(place)
         if value:

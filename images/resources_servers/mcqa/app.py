@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+import unicodedata
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
+from nemo_gym.servers.final_answers import ANSWER_WORDS, LONGEST_PLACE, LONGEST_TEXT, boxed_contents
 from nemo_gym.servers.messages import JsonDict, VerifyRequest
 from nemo_gym.servers.process import run_server
 from nemo_gym.servers.resources import ResourcesServer, ResourcesSettings
@@ -81,8 +84,10 @@ class Mcqa(ResourcesServer):
         formats: Sequence[AnswerFormat] = self.settings.answer_formats
         if regex is not None and "regex" not in formats:
             formats = ("regex", *formats)
-        letter, form = find_answer(row.text(), row.texts(), formats, regex)
-        right = letter is not None and letter == row.right_letter()
+        texts = row.texts()
+        letter, form = find_answer(row.text(), texts, formats, regex)
+        # Some questions have an option twice: both of its letters say the same.
+        right = letter is not None and texts[letter] == texts[row.right_letter()]
         return {"reward": float(right), "extracted_answer": letter, "answer_format": form}
 
     def aggregate_metrics(self, replies: list[JsonDict]) -> JsonDict:
@@ -122,6 +127,7 @@ def find_answer(
     Within a form the last match counts. A lone letter that is not among the options is an answer that cannot be
     right: the search ends there without one, instead of taking an earlier letter that the model did not settle on.
     """
+    text = _plain_letters(text[-LONGEST_TEXT:])
     for form in formats:
         letter = _FINDERS[form](text, options, regex)
         if letter is not None:
@@ -138,26 +144,33 @@ def _find_by_regex(text: str, options: Options, regex: str | None) -> str | None
 
 
 def _find_boxed(text: str, options: Options, regex: str | None) -> str | None:
-    return _last_choice(_boxed_contents(text), options)
+    return _last_choice([box.content for box in boxed_contents(text)], options)
 
 
-def _boxed_contents(text: str) -> list[str]:
-    r"""What stands in each ``\boxed{...}``, nested braces included."""
-    found = []
-    for start in re.finditer(r"\\f?boxed\s*\{", text):
-        content = text[start.end() : start.end() + _LONGEST_PLACE]
-        depth = 1
-        for brace in re.finditer(r"[{}]", content):
-            depth += 1 if brace[0] == "{" else -1
-            if depth == 0:
-                content = content[: brace.start()]
-                break
-        found.append(content)
-    return found
+# Capitals of other alphabets that look like A, B, C, E, H: where one stands alone before a full stop or an end.
+_LOOKALIKES = str.maketrans("АВСЕНΑΒΕΗ", "ABCEHABEH")
+_LONE_LOOKALIKE = re.compile(r"(?<!\w)[АВСЕНΑΒΕΗ](?=[\s*_`\"']*(?:$|[).,:;\]}]))", re.MULTILINE)
+_STYLED = ("<font>", "<wide>", "<circle>")
 
 
-# Characters that are read for one answer. Without a bound, a text of a thousand openings is read a thousand times.
-_LONGEST_PLACE = 2000
+def _plain_letters(text: str) -> str:
+    """The text with plain letters for bold, wide, circled and look-alike ones, and without invisible characters."""
+    if text.isascii():
+        return text
+    plain = "".join(map(_plain_character, text))
+    return _LONE_LOOKALIKE.sub(lambda match: match[0].translate(_LOOKALIKES), plain)
+
+
+@lru_cache(maxsize=4096)
+def _plain_character(character: str) -> str:
+    if character.isascii():
+        return character
+    category = unicodedata.category(character)
+    if category in ("Cf", "Zs"):
+        return " " if category == "Zs" else ""
+    same = unicodedata.normalize("NFKC", character)
+    is_styled = unicodedata.decomposition(character).startswith(_STYLED)
+    return same if is_styled and len(same) == 1 and same.isascii() and same.isalpha() else character
 
 
 # What may stand around an answer: Markdown, quotes, brackets, LaTeX.
@@ -166,15 +179,20 @@ _LATEX = re.compile(r"\\(?:text(?:bf|rm|sf|it)?|math(?:rm|bf|sf|it)|boldsymbol|f
 _LETTER = r"(?:[A-Za-z]|\d{1,2})"
 _LONE = re.compile(rf"{_LETTER}\Z")
 
+_IS = r"is|was|would\ be|should\ be|must\ be|will\ be|ist|lautet|est|es|é|è"
+_RIGHT_WORDS = r"correcta?|corretta|correcte|juste|exacte|certa"
 # "Answer: C", "**Final answer:** (C)", "the correct option is C", "<answer>C", "I choose C". What follows on the
 # line, or on the next one that is not empty, is the answer's place.
 _STATED = re.compile(
-    r"""
-    (?: (?<![A-Za-z])(?:answer|choice|option|solution) [\ ]* (?:letter|choice|option)? ["'*_`)\]]* \s*
-        (?: \b(?:is|was|would\ be|should\ be|must\ be|will\ be) \b \s* [:*_]* | [:：=>]+ | -+>? | [–—→] )
+    rf"""
+    (?: (?<![A-Za-z])(?:{ANSWER_WORDS}|choice|option|solution|letter) [\ ]* (?:letter|choice|option|{_RIGHT_WORDS})?
+        ["'*_`)\]|]* \s*
+        (?: \b(?:{_IS})\b \s* [:*_]* | [:：=>]+ | -+>? | [–—→] | 是 | は | 은 )
       | ^ [\W_]* (?:(?:final|correct|my|the)\ +)* answer [*_`]*
         (?= [\ \t]*\n | [\ \t]+ ["'(\[*_`]* [A-Z0-9] \b ["')\]*_`.]* \s* $ )
       | \b(?:i|we) (?:['’]d|['’]ll|\ would|\ will)? \ +(?:choose|pick|select|go\ with)\b
+      | 选择? | 選択?
+      | \bans(?:\.|\s*:) | \b(?:correct|right)\s*[:：]
     )
     [\s*_]*
     (?: \b(?:therefore|thus|then|indeed|clearly|definitely|simply|actually|probably|most\ likely|likely) \b ,? \s* )?
@@ -187,7 +205,7 @@ _JUDGED = re.compile(
     r"""
     (?<![\w'’]) (?<!\bnor\ ) (?<!\bor\ ) (?<!\band\ ) (?<!\bif\ ) (?<!\bwhether\ )
     (?: (?:[Oo]ption|[Cc]hoice|[Aa]nswer) \s+ )? [(\[*_"]* (?P<letter>[A-Z]|\d{1,2}) [)\]*_".:]*
-    \s+ is \s+ (?:the\s+|my\s+)? (?:correct|right|best|most\ accurate) \b (?!\s+(?:to|that|if)\b)
+    \s+ is \s+ (?:the\s+|my\s+)? (?:correct|right|best|most\ accurate|(?<=the\ )answer) \b (?!\s+(?:to|that|if)\b)
     """,
     re.VERBOSE,
 )
@@ -195,7 +213,8 @@ _JUDGED = re.compile(
 _LEADING = re.compile(
     rf"""
     [\s*_`"'“(\[{{$\\]* (?P<letter>{_LETTER})
-    (?: (?P<closed> [\s*_`]* [)\].:,;}}*"'”$<!?–—] | \s+-+\s ) | \s+(?P<next>[^\s\w]*\w+) )
+    (?: (?P<closed> [\s*_`]* [)\].:,;}}*"'”$<!?。–—] | \s+-+\s | (?=[\u3040-\u9fff\uac00-\ud7af]) )
+      | \s+(?P<next>[^\s\w]*\w+) )
     """,
     re.VERBOSE,
 )
@@ -209,15 +228,34 @@ _ANOTHER = re.compile(
 )
 
 
+# "So B.", "Thus, (B)", "I think it's B": a conclusion that ends its line with the letter.
+_CONCLUDED = re.compile(
+    r"""
+    (?: ^ | (?<=[.!?;,:]\ ) ) [\s*_]*
+    (?: (?i:so|thus|hence|therefore|then|i\ (?:think|believe|guess)|i(?:['’]d|\ would)\ say|my\ guess\ is
+        |it(?:['’]s|\ is|\ must\ be)|that(?:['’]s|\ is)) \b ,? \s* )+
+    (?: (?i:the\ )? (?i:option|choice|letter) \s+ )? [(\[*_"`]* (?P<letter>[A-Z]) [)\]*_"`]* [.!]? [*_\s]* $
+    """,
+    re.VERBOSE | re.MULTILINE,
+)
+
+
 def _find_stated(text: str, options: Options, regex: str | None) -> str | None:
     found: list[tuple[int, str]] = []
-    for match in _STATED.finditer(text):
-        place = text[match.end() : match.end() + _LONGEST_PLACE].lstrip().split("\n", 1)[0]
+    # Bounded, as everything that looks at each place: a model that repeats itself may state a hundred thousand.
+    for match in reversed(deque(_STATED.finditer(text), maxlen=_MOST_PLACES)):
+        place = text[match.end() : match.end() + LONGEST_PLACE].lstrip().split("\n", 1)[0]
         letter = _choice_in(place, options)
         if letter is not None:
             found.append((match.end(), letter))
-    found += [(match.start(), match["letter"]) for match in _JUDGED.finditer(text) if match["letter"] in options]
+            break
+    for pattern in (_JUDGED, _CONCLUDED):
+        last = deque((match for match in pattern.finditer(text) if match["letter"] in options), maxlen=1)
+        found += [(match.start(), match["letter"]) for match in last]
     return max(found)[1] if found else None
+
+
+_MOST_PLACES = 1000
 
 
 def _last_choice(places: Sequence[str], options: Options) -> str | None:
@@ -260,14 +298,15 @@ def _names_another(place: str, leading: re.Match[str], options: Options) -> bool
     return second is not None and second[1].upper() in options and second[1].upper() != leading["letter"].upper()
 
 
+_OPTION = re.compile(r"(?:option|choice|letter)\s+[(\[]?(?=\w{1,2}\W*$)", re.IGNORECASE)
 _LINE_LETTER = re.compile(rf"[\s*_`\"'>#-]*[(\[]?({_LETTER})[)\].:*_`]+(?:\s|$)")
 
 
 def _find_letter(text: str, options: Options, regex: str | None) -> str | None:
     """A letter that is the whole answer or a whole line, or that a line begins with ("C) Paris")."""
     for line in reversed(text.splitlines()):
-        plain = _LATEX.sub("", line).strip(_EDGE)
-        if _LONE.match(plain) and (plain.isupper() or plain.isdigit() or plain == text.strip(_EDGE)):
+        plain = _OPTION.sub("", _LATEX.sub("", line).strip(_EDGE))
+        if _LONE.match(plain) and (plain.isupper() or plain.isdigit() or plain == _OPTION.sub("", text.strip(_EDGE))):
             return plain.upper()
     leading = _line_letters(text, options)
     # Lines that begin with different letters list the options instead of choosing one.

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from nemo_gym.servers.final_answers import LONGEST_TEXT, boxed_contents, find_final_answer
+
+FOUND = [
+    ("boxed", "So \\boxed{42}.", "42"),
+    ("boxed", "\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
+    ("boxed", "\\boxed{\\{1, 2\\}}", "\\{1, 2\\}"),
+    ("boxed", "\\boxed{\\left\\{1\\right.}", "\\left\\{1\\right."),
+    ("boxed", "\\boxed{1} then \\boxed{2}", "2"),
+    ("boxed", "\\boxed{\\boxed{42}}", "42"),
+    ("boxed", "\\fbox{42}", "42"),
+    ("boxed", "\\framebox{42}", "42"),
+    ("boxed", "$\\boxed 42$", "42"),
+    ("boxed", "\\boxed{42} \\boxed{}", "42"),
+    ("boxed", "The answer is 41. \\boxed{42}", "42"),
+    ("hashes", "6 * 7 = <<6*7=42>>42\n#### 42", "42"),
+    ("hashes", "#### $1,450,000 ", "$1,450,000"),
+    ("stated", "The answer is 42.", "42"),
+    ("stated", "The answer is 3.5 metres. Is it?", "3.5 metres"),
+    ("stated", "**Answer:** 42", "42"),
+    ("stated", "### Final Answer: **42**", "42"),
+    ("stated", "Answer:\n\n42", "42"),
+    ("stated", "The final answer is $x = 3$ and $x = 4$.", "$x = 3$ and $x = 4$"),
+    ("stated", "The answer to this problem is 42", "42"),
+    ("stated", "The answer is that there are $5$ ways.", "5"),
+    ("stated", "The answer is that he has 5 left", "5"),
+    ("stated", "The answer is 41. Wait: the answer is 42.", "42"),
+    ("stated", "Die Antwort lautet 42.", "42"),
+    ("stated", "La respuesta es 42.", "42"),
+    ("stated", "La réponse est : 42", "42"),
+    ("stated", "答案是42。", "42"),
+    ("stated", "答案：42", "42"),
+    ("last", "So she has 42 eggs.", "42"),
+    ("last", "So he will be 4 + 4 = 8 years old 4 years from now.", "8"),
+    ("last", "They spent $105 + $230 = $335 in all.", "$335"),
+    ("last", "She has $18 left on day 3\nThat is -$18", "-$18"),
+    ("last", "Hence $n^2 + 1$ works.", "n^2 + 1"),
+    ("last", "Then \\(x = 7\\).", "x = 7"),
+    ("last", "It costs $5 or $6.50", "$6.50"),
+    ("last", "6 of them, which is 3/4 or 75%", "75%"),
+]
+
+
+@pytest.mark.parametrize(("form", "text", "answer"), FOUND)
+def test_an_answer_is_found_in_its_form(form: str, text: str, answer: str) -> None:
+    assert find_final_answer(text) == (answer, form)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "  \n", "I do not know.", "\\boxed{42", "The answer is 41. \\boxed{4", "\\boxed{}", "\\boxed{ }", "####"],
+)
+def test_no_answer_is_none(text: str) -> None:
+    assert find_final_answer(text) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("$x=\\boxed{1}$ or $x=\\boxed{2}$", "1, 2"),
+        ("First \\boxed{9}.\n\nIn the end \\boxed{1} and \\boxed{2}", "1, 2"),
+        ("We saw \\boxed{9}. Now \\boxed{1}, \\boxed{2}", "1, 2"),
+        ("\\boxed{1, 2}", "1, 2"),
+    ],
+)
+def test_several_boxes_of_one_sentence_are_one_answer_where_several_are_asked_for(text: str, answer: str) -> None:
+    assert find_final_answer(text, several=True) == (answer, "boxed")
+
+
+def test_only_the_forms_asked_for_are_tried_and_in_their_order() -> None:
+    text = "\\boxed{1}\nThe answer is 2.\n#### 3"
+    assert find_final_answer(text) == ("1", "boxed")
+    assert find_final_answer(text, forms=("stated", "boxed")) == ("2", "stated")
+    assert find_final_answer(text, forms=("hashes",)) == ("3", "hashes")
+    assert find_final_answer("so 42", forms=("boxed", "stated")) == (None, None)
+
+
+def test_a_box_knows_where_it_is_and_whether_it_is_closed() -> None:
+    text = "a \\boxed{b} c \\boxed{d{e}"
+    boxes = list(boxed_contents(text))
+    assert [(box.content, box.closed) for box in boxes] == [("b", True), ("d{e}", False)]
+    assert text[boxes[0].start : boxes[0].end] == "\\boxed{b}"
+
+
+@pytest.mark.parametrize(
+    "unit", ["\\boxed{", "\\boxed{1} ", "The answer is ", "$", "$5 + ", "1,", "= 1 + ", "#### ", "\\(", "{" * 50]
+)
+def test_a_megabyte_of_anything_takes_no_long_time(unit: str) -> None:
+    began = time.perf_counter()
+    find_final_answer(unit * (1_000_000 // len(unit)), several=True)
+    assert time.perf_counter() - began < 3
+
+
+def test_the_end_of_a_text_counts() -> None:
+    assert find_final_answer("\\boxed{41}" + " word" * LONGEST_TEXT + " \\boxed{42}") == ("42", "boxed")
