@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import pytest
 
 from nemo_gym.servers.process import LineReader
@@ -39,6 +40,8 @@ AGENT_SETTINGS = {
     "resources_server": {"type": "resources_servers", "name": "other"},
     "model_server": {"type": "responses_api_models", "name": "model"},
 }
+# A server that waits for work costs little: what exceeds this is an import too many.
+IDLE_BYTES = 60_000_000
 SHIPPED = [(MCQA, {}), (MODEL, MODEL_SETTINGS), (AGENT, AGENT_SETTINGS), (REGISTRY, {})]
 
 
@@ -52,6 +55,7 @@ def test_it_answers_with_its_name_and_ends_in_order(folder: str, settings: dict[
     with process(folder, bootstrap_line(folder, port, settings, awaited=["other"])) as server:
         assert get(port, "/") == (200, {"status": "ok", "server": "mine", "session_id": "s1"})
         status, state = get(port, "/ready")
+        assert psutil.Process(server.pid).memory_info().rss < IDLE_BYTES
         asked = time.monotonic()
         server.send_signal(signal.SIGTERM)
         code, log = end_of(server)
