@@ -44,10 +44,11 @@ class ModelServer(Server):
         return [
             Route("POST", "/v1/responses", self._route(self.responses, BodyParser(ResponsesParams))),
             Route("POST", "/v1/chat/completions", self._route(self.chat_completions, _checked_chat)),
-            Route("POST", "/v1/messages", self._in_its_words(self._route(self._messages, _responses_params))),
+            Route("POST", "/v1/messages", self._in_its_words(self._route(self.messages, _responses_params))),
         ]
 
-    async def _messages(self, params: JsonDict) -> JsonDict:
+    async def messages(self, params: JsonDict) -> JsonDict | bytes:
+        """Answer a Messages API request; ``params`` is the Responses API request that asks the same."""
         answer = await self.responses(params)
         return message_of_response(orjson.loads(answer) if isinstance(answer, bytes) else answer)
 

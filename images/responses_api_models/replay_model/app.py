@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Literal, Self
 
@@ -11,6 +12,7 @@ from pydantic import model_validator
 
 from images.responses_api_models.replay_model.recordings import (
     CHAT_COMPLETIONS,
+    MESSAGES,
     RESPONSES,
     NoRecordingError,
     Recording,
@@ -88,6 +90,12 @@ class ReplayModel(ModelServer):
         if self._forwarder is None:
             return self._replay(CHAT_COMPLETIONS, params)
         return await self._record(CHAT_COMPLETIONS, params, self._forwarder.chat_completions)
+
+    async def messages(self, params: JsonDict) -> JsonDict | bytes:
+        if self._forwarder is None:
+            with contextlib.suppress(NoRecordingError):
+                return self._recordings.find(MESSAGES, params, current_rollout_id.get())
+        return await super().messages(params)
 
     def _replay(self, path: str, params: JsonDict) -> bytes:
         try:

@@ -16,10 +16,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from nemo_gym.servers.anthropic_messages import responses_request
+from nemo_gym.servers.chat import ConversionError
 from nemo_gym.servers.messages import JsonDict
 
 RESPONSES = "/v1/responses"
 CHAT_COMPLETIONS = "/v1/chat/completions"
+MESSAGES = "/v1/messages"
 
 # What says who asks, how the answer travels or where it is kept, and not what is asked.
 _NOT_ASKED = frozenset(
@@ -79,6 +82,11 @@ def _recordings_of(value: Any) -> Iterator[Recording]:
     elif value.get("kind", "model_call") == "model_call" and value.get("status", 200) == 200:
         request, response = _whole(value, "request"), _whole(value, "response")
         path = value.get("path") or (CHAT_COMPLETIONS if "messages" in request else RESPONSES)
+        if path == MESSAGES:
+            try:
+                request = responses_request(request)  # as a server's other code sees such a request
+            except ConversionError as error:
+                raise RecordingError(f"its request cannot be used: {error.field}: {error}") from None
         rollout_id = value.get("rollout_id")
         yield Recording(path, request, orjson.dumps(response), rollout_id if isinstance(rollout_id, str) else None)
 

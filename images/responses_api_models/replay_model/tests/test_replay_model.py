@@ -96,6 +96,23 @@ async def test_what_was_not_recorded_is_an_error_that_says_what_to_do() -> None:
     assert "--model-type replay_model/record" in error["message"]
 
 
+async def test_the_messages_api_is_replayed_too_however_it_was_recorded() -> None:
+    body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "q"}]}
+    async with recording() as model:
+        original = await model.post("/v1/messages", body)
+        kept = (await model.get("/recordings")).body
+    record = {"kind": "model_call", "path": "/v1/messages", "status": 200, "request": body, "response": original.json()}
+    assert original.json()["content"][0]["text"].startswith("answer 1")
+    for recordings in (kept, orjson.dumps(record)):
+        async with serving(ReplayModel, {}) as model:
+            await model.post("/recordings", recordings)
+            again = await model.post("/v1/messages", {**body, "model": "other"})
+            another = await model.post("/v1/messages", {**body, "max_tokens": 6})
+        assert again.json()["content"] == original.json()["content"]
+        assert (another.status, another.json()["error"]["type"]) == (400, "invalid_request_error")
+        assert "max_output_tokens" in another.json()["error"]["message"]
+
+
 async def test_failures_of_the_endpoint_are_not_recorded() -> None:
     async def fail(request: web.Request) -> web.Response:
         return web.json_response({"error": {"message": "too long"}}, status=400)
