@@ -108,13 +108,14 @@ class RolloutRecords:
 
     def add(self, rollout_id: str, exchange: Exchange) -> None:
         """Append a record. Never raises: a request does not fail because it cannot be recorded."""
-        line = b"\n" + orjson.dumps(self._record(rollout_id, exchange), default=str) + b"\n"
         try:
+            line = b"\n" + orjson.dumps(self._record(rollout_id, exchange), default=str) + b"\n"
             self._append(rollout_id, line)
+        except orjson.JSONEncodeError as error:
+            self._complain(error)
+            return
         except OSError as error:
-            if not self._has_complained:
-                self._has_complained = True
-                logger.warning("a record of this rollout is lost, and others may be: %s", error)
+            self._complain(error)
             self._trim(self._budget_bytes // 2)
             return
         self._room_bytes -= max(len(line), _FILE_COST_BYTES)
@@ -187,6 +188,11 @@ class RolloutRecords:
         if isinstance(node, Mapping):
             return {key: self._masked_values(value) for key, value in node.items()}
         return [self._masked_values(value) for value in node] if isinstance(node, list) else node
+
+    def _complain(self, error: Exception) -> None:
+        if not self._has_complained:
+            self._has_complained = True
+            logger.warning("a record of this rollout is lost, and others may be: %s", error)
 
     # -- files -------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from pydantic import BaseModel
 from tenacity import AsyncRetrying, stop_after_delay, wait_fixed
 
@@ -24,7 +25,7 @@ from images.responses_api_models.openai_model.app import OpenAIModel
 from nemo_gym.errors import ConfigError
 from nemo_gym.servers.logs import Redactor, secrets_in
 from nemo_gym.servers.messages import Bootstrap, RunRequest, VerifyRequest
-from nemo_gym.servers.records import Exchange, RolloutRecords, kind_of
+from nemo_gym.servers.records import Exchange, RolloutRecords, kind_of, note_verdict
 from nemo_gym.servers.resources import ResourcesServer, Session, tool
 from nemo_gym.servers.testing import Running, bootstrap_for, serving, serving_app
 from tests.support.server_processes import ROOT, bootstrap_line, free_port, get, process, wait_until_ready
@@ -139,6 +140,18 @@ class TestStore:
         assert [record["path"] for record in records.read("r1")] == ["/one", "/two"]
         assert [record.levelname for record in caplog.records] == ["WARNING"]
         assert "no room left" in caplog.text
+
+    async def test_what_json_cannot_say_costs_the_record_and_nothing_else(
+        self, folder: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        records = records_in(folder)
+        await records.begin(make_mocked_request("GET", "/"))
+        note_verdict({"reward": 2**70})
+        records.add("r1", exchange())
+        note_verdict({"reward": 2})
+        records.add("r1", exchange())
+        assert [record["reward"] for record in records.read("r1")] == [2]
+        assert len(caplog.records) == 1
 
     def test_several_processes_write_to_one_rollout(self, folder: Path) -> None:
         context = multiprocessing.get_context("fork")
