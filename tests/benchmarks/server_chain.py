@@ -9,7 +9,8 @@ on stdin. So are the endpoint, which answers at once, and the caller. Four ways 
 figures to quote are the ratios to `bare` in the same run, and the CPU time of a rollout: rollouts per second differ
 from machine to machine and from minute to minute.
 
-`--workers` measures instead what several workers bring to a verifier that is nothing but work for the CPU.
+`--workers` measures instead what several workers bring to a costly verifier: one that hashes, for which there must be
+idle CPUs, and one that holds its process for 20 ms without using any, which shows how requests are spread.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ ROW = {
     "_ng_task_index": 7,
     "_ng_rollout_index": 0,
 }
+COSTS: dict[str, dict[str, Any]] = {"hashes": {"hashes": 10_000}, "holds": {"holds_s": 0.02}}
 OUTPUT = [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "42 " * 200}]}]
 
 
@@ -298,21 +300,23 @@ def measure_chain(concurrencies: Sequence[int], rounds: int, seconds: float) -> 
 
 def measure_workers(counts: Sequence[int], rounds: int, seconds: float) -> dict[str, Any]:
     """Verifications per second of a stateless server with as many workers, and what they cost in memory."""
-    row = {**ROW, "response": {"output": OUTPUT}}
+    rows = {kind: {**ROW, "response": {"output": OUTPUT}, **cost} for kind, cost in COSTS.items()}
     with tempfile.TemporaryFile() as log, ExitStack() as stack:
         calls, servers = stack.enter_context(caller()), {}
         for count, port in zip(counts, free_ports(len(counts)), strict=True):
-            entry = {"hashing": {"host": "127.0.0.1", "port": port, "num_workers": count}}
-            line = bootstrap_line("hashing", {"hashing": {"resources_servers": entry}})
-            serving = program(f"hashing{count}", port, ["counter.py", "hashing"], PROGRAMS, log, line)
+            entry = {"costly": {"host": "127.0.0.1", "port": port, "num_workers": count}}
+            line = bootstrap_line("costly", {"costly": {"resources_servers": entry}})
+            serving = program(f"costly{count}", port, ["counter.py", "costly"], PROGRAMS, log, line)
             servers[count] = stack.enter_context(serving)
         idle = {count: each.memory() for count, each in servers.items()}
-        rates: dict[int, list[float]] = {count: [] for count in counts}
+        rates: dict[int, dict[str, list[float]]] = {count: {kind: [] for kind in rows} for count in counts}
         for _ in range(rounds):
-            for count, each in servers.items():
-                result = calls.send(each, "/verify", row, 16, seconds)
-                rates[count].append(len(result["latencies"]) / result["seconds"])
-    return {str(count): {"verifications_per_s": statistics.median(rates[count]), **idle[count]} for count in counts}
+            for kind, row in rows.items():
+                for count, each in servers.items():
+                    result = calls.send(each, "/verify", row, 64, seconds)
+                    rates[count][kind].append(len(result["latencies"]) / result["seconds"])
+    medians = {count: {kind: statistics.median(each) for kind, each in rates[count].items()} for count in counts}
+    return {str(count): {"verifications_per_s": medians[count], **idle[count]} for count in counts}
 
 
 def progress(text: str) -> None:
@@ -339,9 +343,13 @@ def chain_table(result: Mapping[str, Any]) -> str:
 
 
 def workers_table(result: Mapping[str, Any]) -> str:
-    lines = ["workers  verifications/s   resident, MB   its share, MB"]
+    lines = [
+        "         verifications/s",
+        f"workers {''.join(f'{kind:>10}' for kind in COSTS)}   resident, MB   its share, MB",
+    ]
     for count, each in result.items():
-        lines.append(f"{count:>7}  {each['verifications_per_s']:15.0f}  {each['rss_mb']:13.1f} {each['pss_mb']:15.1f}")
+        rates = "".join(f"{each['verifications_per_s'][kind]:10.0f}" for kind in COSTS)
+        lines.append(f"{count:>7} {rates}  {each['rss_mb']:13.1f} {each['pss_mb']:15.1f}")
     return "\n".join(lines)
 
 

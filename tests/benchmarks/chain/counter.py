@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import sys
+import time
 from typing import Any
 
 from nemo_gym.servers.messages import RunRequest, VerifyRequest
 from nemo_gym.servers.process import run_server
-from nemo_gym.servers.resources import ResourcesServer, ResourcesSettings, Session
+from nemo_gym.servers.resources import ResourcesServer, Session
 
 
 class Counter(ResourcesServer):
@@ -20,25 +22,23 @@ class Counter(ResourcesServer):
         return {"reward": float(session.state.get("seeded", False) and "42" in row.text())}
 
 
-class HashingSettings(ResourcesSettings):
-    """How often a verification hashes: what makes it as expensive as wanted."""
+class CostlyRow(VerifyRequest):
+    """How often its verification hashes, and for how long it holds its process without using a CPU."""
 
-    hashes: int = 10_000
+    hashes: int = 0
+    holds_s: float = 0.0
 
 
-class Hashing(ResourcesServer):
-    """Stateless, and nothing but work for the CPU: what several workers are for."""
+class Costly(ResourcesServer):
+    """Stateless, and as long in a verification as a row says: what several workers are for."""
 
-    settings: HashingSettings
-
-    async def verify(self, row: VerifyRequest) -> dict[str, Any]:
+    async def verify(self, row: CostlyRow) -> dict[str, Any]:
         digest = row.text().encode()
-        for _ in range(self.settings.hashes):
+        for _ in range(row.hashes):
             digest = hashlib.sha256(digest).digest()
+        time.sleep(row.holds_s)  # noqa: ASYNC251 - as work on a CPU of its own would
         return {"reward": 1.0, "digest": digest.hex()}
 
 
 if __name__ == "__main__":
-    import sys
-
-    raise SystemExit(run_server(Hashing if sys.argv[1:] == ["hashing"] else Counter))
+    raise SystemExit(run_server(Costly if sys.argv[1:] == ["costly"] else Counter))
