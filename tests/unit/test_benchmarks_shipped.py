@@ -94,7 +94,7 @@ def test_ifeval_rows_keep_the_instructions_and_are_known_by_position(plan_of: Ca
     planned = plan_of("ifeval", jsonl({**case, "key": 7}, case))
     assert planned.task_ids() == ["0", "1"]
     row = planned.rows[1]
-    assert {key: row[key] for key in case} == case
+    assert {key: row[key] for key in case} == {**case, "key": "102"}
     assert row["responses_create_params"]["input"] == [{"role": "user", "content": "Use {3} bullets."}]
 
 
