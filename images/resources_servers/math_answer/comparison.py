@@ -13,7 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from images.resources_servers.math_answer.numbers import ROUNDED_DECIMALS, has_another_unit, is_same_number, number_of
+from images.resources_servers.math_answer.number_forms import (
+    ROUNDED_DECIMALS,
+    has_another_unit,
+    is_same_number,
+    number_of,
+)
 
 
 @dataclass(frozen=True)

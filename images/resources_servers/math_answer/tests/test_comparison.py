@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from images.resources_servers.math_answer.comparison import Expected, Group, clean, is_right, value_of
-from images.resources_servers.math_answer.numbers import number_of
+from images.resources_servers.math_answer.number_forms import number_of
 
 RIGHT = {
     "18": [
