@@ -117,6 +117,12 @@ def test_modules_stay_small() -> None:
     assert {path: count for path, count in lines.items() if count >= MOST_LINES} == {}
 
 
+def test_no_module_beside_an_app_hides_one_of_the_standard_library() -> None:
+    """In an image the server's folder comes first on the path: a ``numbers.py`` there keeps Python from starting."""
+    names = {Path(path).stem: path for path in MODULES if path.startswith("images/")}
+    assert {path for name, path in names.items() if name in sys.stdlib_module_names} == set()
+
+
 def test_the_environment_is_not_read_at_import() -> None:
     read = {path: read_at_import(ast.parse(text)) for path, text in PACKAGE.items()}
     assert {path: found for path, found in read.items() if found} == {}
