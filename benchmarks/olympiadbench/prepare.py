@@ -9,6 +9,7 @@ from nemo_gym.environment.downloads import download
 from nemo_gym.environment.prepared_rows import read_json_lines, write_rows
 
 URL = "https://raw.githubusercontent.com/QwenLM/Qwen2.5-Math/main/evaluation/data/olympiadbench/test.jsonl"
+UNIT_NAMES = {"^{\\circ}": "degrees", "%": "percent"}
 SHA256 = "bb8c1e38a16ea9eacb77530315a674d883f267fbff79183effc53681b4fcc416"
 
 
@@ -38,5 +39,5 @@ def expectation(case: dict[str, Any]) -> str:
     """What the prompt says about the form of the answer."""
     if case["is_multiple_answer"]:
         return "If there are several answers, put them into the same box, separated by commas."
-    unit = case["unit"].strip("$").removeprefix("^") if case["unit"] else None
-    return f"Give the answer in {unit}." if unit else "Put it there without further words."
+    unit = case["unit"]
+    return f"Give it in {UNIT_NAMES.get(unit, unit.strip('$'))}." if unit else "Put it there without further words."

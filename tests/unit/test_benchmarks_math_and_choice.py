@@ -99,8 +99,10 @@ def test_olympiadbench_rows_say_how_to_compare_and_leave_the_proofs_out(
     assert row["expects"] == "If there are several answers, put them into the same box, separated by commas."
     single = {**OLYMPIAD, "is_multiple_answer": False, "unit": "km/h", "error": "1e-1", "context": "Story."}
     (row,) = rows_of("olympiadbench", single)
-    assert (row["unit"], row["tolerance"], row["expects"]) == ("km/h", 0.1, "Give the answer in km/h.")
+    assert (row["unit"], row["tolerance"], row["expects"]) == ("km/h", 0.1, "Give it in km/h.")
     assert row["question"] == "Story.\n\nWhich $n$?"
+    for unit, name in (("^{\\circ}", "degrees"), ("%", "percent"), ("$cm^2$", "cm^2")):
+        assert rows_of("olympiadbench", {**single, "unit": unit})[0]["expects"] == f"Give it in {name}."
     with pytest.raises(ValueError, match="too many values"):
         rows_of("olympiadbench", {**OLYMPIAD, "final_answer": ["1", "2"]})
 
