@@ -81,7 +81,8 @@ _REWRITES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"\\[,;:!> ]|~|\\q?quad(?![A-Za-z])|&", " "),
         (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
         (r"\\frac\s*(\d)\s*(\d)(?!\d)", r"\\frac{\1}{\2}"),
-        (r"\\(?:boxed|fbox)\s*\{([^{}]*)\}", r"\1"),
+        (r"\\(?:boxed|fbox|underline|boldsymbol|bm)\s*\{([^{}]*)\}", r"\1"),
+        (r"\\(?:textcolor|color)\s*\{[^{}]*\}|\\checkmark(?![A-Za-z])|[✓✔✅]", ""),
         (r"\\(?:text|textbf|textit|mathrm|mathbf|mbox|operatorname)\s*\{\s*(?:and|or|,)\s*\}", " and "),
         (r"\\(?:land|lor|vee|wedge)(?![A-Za-z])|\\\\|\n", ","),
         (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])", ""),
@@ -110,7 +111,12 @@ def clean(text: str) -> str:
     for pattern, by in _REWRITES:
         text = pattern.sub(by, text)
     text = text.lstrip(_MARKUP).rstrip(_MARKUP + ".,;:")
-    return re.sub(r"^(?:about|approximately|exactly|equals?|a total of|\\approx|=)\s*", "", text, flags=re.IGNORECASE)
+    return re.sub(
+        r"^(?:(?:the )?(?:final )?answer is|about|approximately|exactly|equals?|a total of|\\approx|=)\s*",
+        "",
+        text,
+        flags=re.IGNORECASE,
+    )
 
 
 _JOINT = re.compile(r"\s*(?:[,;]\s*(?:and|or)\b|[,;]|\b(?:and|or)\b)\s*", re.IGNORECASE)

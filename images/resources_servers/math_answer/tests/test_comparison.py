@@ -16,7 +16,8 @@ RIGHT = {
         "`18`", "18.", r"\text{18}", r"\textbf{18}", "about 18", "= 18", "１８", r"18 \text{ cm}^2",
         r"18\ \mathrm{km/h}", "18 km/h",
         r"\quad 18 \;", "{18}", r"\left(18\right)", "(18)", "x = 18", "x=18.", "x = 9 + 9 = 18", r"\boxed{18}",
-        "2 \\cdot 9", "36/2", "36.0 / 2.0",
+        "2 \\cdot 9", r"\underline{18}", r"\color{red}{18}", r"18 \checkmark", r"\text{The answer is } 18",
+        "m+n = 18", "36/2", "36.0 / 2.0",
         r"18^{\circ}", "18 %", "a total of 18 apples", "x \\approx 18", r"\frac{36}{2}", r"\sqrt{324}", "0018", "18€",
     ],
     "1450000": [
