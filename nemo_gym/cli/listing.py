@@ -12,6 +12,9 @@ from nemo_gym.cli.output import emit, emit_json, emit_table, format_pairs
 if TYPE_CHECKING:
     from nemo_gym.config.discovery import BenchmarkEntry, Entry, ServerEntry
 
+# A table shows no more flavors of one benchmark than this; ``gym list benchmarks NAME`` shows all.
+_MOST_FLAVORS_NAMED = 8
+
 _SERVERS = {
     "models": ("responses_api_models", "model types", "--model-type"),
     "agents": ("responses_api_agents", "agents", ""),
@@ -59,7 +62,10 @@ def _show_all(entries: Sequence[BenchmarkEntry | ServerEntry], kind: str, argume
     if arguments.json:
         emit_json([_as_json(entry) for entry in entries])
     elif entries:
-        emit_table(["name", "domain", "description"], [_row(entry) for entry in entries])
+        columns = {"name": _name, "domain": _domain, "rows": _num_rows, "needs": _needs, "description": _description}
+        if kind != "benchmarks":
+            columns = {title: columns[title] for title in ("name", "domain", "description")}
+        emit_table(list(columns), [[cell(entry) for cell in columns.values()] for entry in entries])
     else:
         emit(f"There are no {kind}.")
     return 0
@@ -85,12 +91,33 @@ def _show_one(entries: Sequence[Entry], found: Entry, arguments: argparse.Namesp
     return 0
 
 
-def _row(entry: BenchmarkEntry | ServerEntry) -> list[str]:
-    described = entry.description or ""
-    if entry.problem is not None:
-        described = f"cannot be read: {entry.problem.splitlines()[0]}"
-    names = [entry.name, *(f"{entry.name}/{flavor}" for flavor in entry.flavors)]
-    return [", ".join(names), entry.domain or "", described]
+def _name(entry: BenchmarkEntry | ServerEntry) -> str:
+    if len(entry.flavors) > _MOST_FLAVORS_NAMED:
+        return f"{entry.name}, {entry.name}/{entry.flavors[0]} and {len(entry.flavors) - 1} more flavors"
+    return ", ".join([entry.name, *(f"{entry.name}/{flavor}" for flavor in entry.flavors)])
+
+
+def _domain(entry: BenchmarkEntry | ServerEntry) -> str:
+    return entry.domain or ""
+
+
+def _num_rows(entry: BenchmarkEntry | ServerEntry) -> str:
+    num_rows = _facts(entry).get("num_rows")
+    return "" if num_rows is None else f"{num_rows:,}"
+
+
+def _needs(entry: BenchmarkEntry | ServerEntry) -> str:
+    return ", ".join(_facts(entry).get("needs", ()))
+
+
+def _facts(entry: BenchmarkEntry | ServerEntry) -> dict[str, Any]:
+    """What a benchmark's data set says of itself; nothing for a server."""
+    names = ("num_rows", "needs")
+    return {name: getattr(entry, name) for name in names if hasattr(entry, name)}
+
+
+def _description(entry: BenchmarkEntry | ServerEntry) -> str:
+    return f"cannot be read: {entry.problem.splitlines()[0]}" if entry.problem is not None else entry.description
 
 
 def _as_json(entry: BenchmarkEntry | ServerEntry) -> dict[str, Any]:
@@ -99,6 +126,7 @@ def _as_json(entry: BenchmarkEntry | ServerEntry) -> dict[str, Any]:
         "description": entry.description,
         "domain": entry.domain,
         "flavors": list(entry.flavors),
+        **_facts(entry),
         "config": str(entry.path),
         **({"problem": entry.problem} if entry.problem else {}),
     }

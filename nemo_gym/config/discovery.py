@@ -31,7 +31,9 @@ _CONFIG_TEXT = re.compile(
 class BenchmarkEntry:
     """A benchmark found under ``benchmarks/``. ``flavors`` are its further config files, named as in NAME/FLAVOR.
 
-    ``problem`` says why its config file could not be read; description and domain are then empty.
+    ``num_rows`` and ``needs`` are what its data set says of itself: how many tasks it has, and what it takes beside a
+    model (where its data come from, a model that calls tools, a judge). ``problem`` says why its config file could not
+    be read; description and domain are then empty.
     """
 
     name: str
@@ -40,6 +42,8 @@ class BenchmarkEntry:
     domain: str | None = None
     flavors: tuple[str, ...] = ()
     problem: str | None = None
+    num_rows: int | None = None
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,8 @@ def describe_flavor(entry: Entry, flavor: str, path: Path) -> Entry:
     settings = [settings for _, settings in _implementations(content, server_type)]
     description = next(filter(None, (_text(one.get("description")) for one in settings)), entry.description)
     domain = next(filter(None, (_text(one.get("domain")) for one in settings)), entry.domain)
-    return replace(named, description=description, domain=domain)
+    facts = _dataset_facts(content) if isinstance(entry, BenchmarkEntry) else {}
+    return replace(named, description=description, domain=domain, **facts)
 
 
 def _folders(folder: str, roots: Sequence[Path]) -> list[tuple[str, Path]]:
@@ -170,7 +175,20 @@ def _benchmark_entry(
     for server in named:
         domain = domain or server.domain
     description = description or _first_paragraph(path.parent / "README.md")
-    return BenchmarkEntry(name, path, description or (named[0].description if named else ""), domain, flavors)
+    described = description or (named[0].description if named else "")
+    return BenchmarkEntry(name, path, described, domain, flavors, **_dataset_facts(content))
+
+
+def _dataset_facts(content: Mapping[str, Any]) -> dict[str, Any]:
+    """``num_rows`` and ``needs`` of the benchmark's data set, where the file itself says them."""
+    for _, settings in _implementations(content, "responses_api_agents"):
+        datasets = settings.get("datasets")
+        for dataset in datasets if isinstance(datasets, list) else ():
+            if isinstance(dataset, Mapping) and dataset.get("type") == "benchmark":
+                num_rows, needs = dataset.get("num_rows"), dataset.get("needs")
+                facts: dict[str, Any] = {"num_rows": num_rows} if isinstance(num_rows, int) else {}
+                return facts | ({"needs": tuple(map(str, needs))} if isinstance(needs, list) else {})
+    return {}
 
 
 def _server_entry(name: str, path: Path, server_type: str, flavors: tuple[str, ...]) -> ServerEntry:

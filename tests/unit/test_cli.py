@@ -105,9 +105,21 @@ class TestList:
     def test_benchmarks(self, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["list", "benchmarks"]) == 0
         lines = capsys.readouterr().out.splitlines()
-        assert lines[0].split() == ["name", "domain", "description"]
+        assert lines[0].split() == ["name", "domain", "rows", "needs", "description"]
         assert any(line.startswith("truthfulqa_mc1 ") for line in lines)
         assert any(line.split()[:2] == ["tiny", "math"] for line in lines)
+
+    def test_rows_and_needs_are_shown_and_of_many_flavors_only_how_many(
+        self, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["list", "benchmarks"]) == 0
+        lines = {line.split()[0].rstrip(","): line for line in capsys.readouterr().out.splitlines()}
+        assert "1,319  a public address for its data" in lines["gsm8k"]
+        assert lines["reasoning_gym"].startswith("reasoning_gym, reasoning_gym/ab and 104 more flavors ")
+        assert main(["list", "benchmarks", "reasoning_gym", "--json"]) == 0
+        entry = json.loads(capsys.readouterr().out)
+        assert (entry["num_rows"], entry["needs"]) == (100, ["PyPI for its generators"])
+        assert len(entry["flavors"]) == 105
 
     def test_json_and_one_alone(self, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["list", "benchmarks", "tiny", "--json"]) == 0

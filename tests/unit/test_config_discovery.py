@@ -9,6 +9,7 @@ from nemo_gym.config import ConfigError
 from nemo_gym.config.discovery import (
     BenchmarkEntry,
     ServerEntry,
+    describe_flavor,
     find_benchmark_config,
     find_model_config,
     find_server_config,
@@ -145,6 +146,19 @@ def test_benchmarks_are_listed_over_all_roots(roots: list[Path]) -> None:
     ]
 
 
+def test_a_benchmark_says_how_many_rows_it_has_and_what_it_needs(tmp_path: Path) -> None:
+    dataset = "{datasets: [{type: train}, {type: benchmark, num_rows: 12, needs: [a judge, two GPUs]}]}"
+    flavor = "a: {responses_api_agents: {simple_agent: {datasets: [{type: benchmark, num_rows: 3}]}}}"
+    write(tmp_path / "benchmarks", "own/config.yaml", f"a: {{responses_api_agents: {{simple_agent: {dataset}}}}}")
+    write(tmp_path / "benchmarks", "own/few.yaml", flavor)
+    write(tmp_path / "benchmarks", "silent/config.yaml", "a: {responses_api_agents: {simple_agent: {datasets: 7}}}")
+    own, silent = list_benchmarks([tmp_path])
+    assert (own.num_rows, own.needs) == (12, ("a judge", "two GPUs"))
+    assert (silent.num_rows, silent.needs) == (None, ())
+    few = describe_flavor(own, "few", tmp_path / "benchmarks" / "own" / "few.yaml")
+    assert (few.num_rows, few.needs) == (3, ("a judge", "two GPUs"))
+
+
 def test_servers_are_listed_by_type(roots: list[Path]) -> None:
     path = roots[1] / "images/resources_servers/mcqa/config.yaml"
     assert list_servers("resources_servers", roots) == [
@@ -153,10 +167,17 @@ def test_servers_are_listed_by_type(roots: list[Path]) -> None:
     assert list_servers("environment_servers", roots) == []
 
 
+# they bring their own rows, and any model can answer them
+WITHOUT_NEEDS: set[str] = set()
+
+
 def test_everything_this_project_ships_can_be_listed() -> None:
     roots = [install_root()]
     benchmarks = {entry.name: entry for entry in list_benchmarks(roots)}
     assert "truthfulqa_mc1" in benchmarks
+    for entry in benchmarks.values():
+        assert entry.num_rows, entry.name
+        assert entry.needs or entry.name in WITHOUT_NEEDS, entry.name
     for entry in [*benchmarks.values(), *list_servers("resources_servers", roots)]:
         assert entry.problem is None
         assert entry.description
