@@ -35,13 +35,11 @@ ANSWERS = {
     for number, (_, _, follows, does_not) in enumerate(CASES)
     for reward, answer in enumerate((does_not, follows))
 }
-CONFIG = {
-    "config_paths": [
-        "images/resources_servers/instruction_following/config.yaml",
-        "images/responses_api_agents/simple_agent/config.yaml",
-    ]
+CONFIG = {"config_paths": ["images/resources_servers/instruction_following/config.yaml"]}
+AGENT = {
+    "resources_server": {"type": "resources_servers", "name": "instruction_following"},
+    "model_server": {"type": "responses_api_models", "name": "policy_model"},
 }
-AGENT = {"resources_server": {"type": "resources_servers", "name": "instruction_following"}}
 
 
 async def rewards_of(planned: PlannedBenchmark, registry_server: BaseServerConfig) -> dict[str, list[float]]:
