@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from nemo_gym.errors import ConfigError
 from nemo_gym.servers.client import DownstreamError, ServerClient
+from nemo_gym.servers.json_values import loads
 from nemo_gym.servers.logs import Redactor, current_rollout_id, log_request, logger, secrets_in
 from nemo_gym.servers.messages import (
     Bootstrap,
@@ -328,7 +329,7 @@ def _encode_default(value: Any) -> Any:
 def decode(body: bytes) -> Any:
     """The JSON value of a request body; junk is a 422 that says where."""
     try:
-        return orjson.loads(body)
+        return loads(body)
     except orjson.JSONDecodeError as error:
         if not body:
             raise InvalidRequestError([{"loc": [], "msg": "the body is empty", "type": "json_invalid"}]) from None

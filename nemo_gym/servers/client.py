@@ -11,6 +11,7 @@ import aiohttp
 import orjson
 from yarl import URL
 
+from nemo_gym.servers.json_values import loads
 from nemo_gym.servers.logs import current_rollout_id
 from nemo_gym.servers.messages import error_body, error_message_in
 
@@ -95,7 +96,7 @@ class Reply:
     def json_object(self) -> dict[str, Any]:
         """The JSON object in the body; anything else is a ``DownstreamError``."""
         try:
-            value = orjson.loads(self.body)
+            value = loads(self.body)
         except orjson.JSONDecodeError:
             value = None
         if not isinstance(value, dict):

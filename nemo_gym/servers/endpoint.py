@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nemo_gym.servers.base import READY, Readiness, RequestError
 from nemo_gym.servers.client import KEEP_ALIVE_S, payload_of
+from nemo_gym.servers.json_values import loads_said
 from nemo_gym.servers.logs import logger
 from nemo_gym.servers.messages import JsonDict, error_message_in
 from nemo_gym.servers.records import note_retry
@@ -216,7 +217,7 @@ class Endpoint:
 
     def _json_object(self, address: str, answer: bytes) -> JsonDict:
         try:
-            value = orjson.loads(answer)
+            value = loads_said(answer)
         except orjson.JSONDecodeError:
             value = None
         if not isinstance(value, dict):
