@@ -2,8 +2,9 @@
 
 Beside the rollouts file ``x.jsonl`` stand ``x_materialized_inputs.jsonl`` (what was sent, written first),
 ``x_failures.jsonl`` (each failed attempt), ``x_aggregate_metrics.json``, ``x_images.lock.json`` (what the servers
-ran from), and with ``observability_enabled`` ``x_records.jsonl`` (what each server was asked and answered). Every line
-is handed to the operating system as it is written, so that the death of this process costs no result that had arrived.
+ran from), ``x_plan.json``, ``x_config.yaml`` and ``x_run.json`` (what was run, and how), and with
+``observability_enabled`` ``x_records.jsonl`` (what each server was asked and answered). Every line is handed to the
+operating system whole, as it arrives, so that the death of this process costs no result that had arrived.
 """
 
 from __future__ import annotations
@@ -59,6 +60,23 @@ class ResultPaths:
     def records(self) -> Path:
         return self._beside("_records.jsonl")
 
+    @property
+    def plan(self) -> Path:
+        return self._beside("_plan.json")
+
+    @property
+    def config(self) -> Path:
+        return self._beside("_config.yaml")
+
+    @property
+    def run(self) -> Path:
+        return self._beside("_run.json")
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that writes the others."""
+        return self.rollouts.with_name(f".{self.rollouts.name}.lock")
+
     def all(self) -> tuple[Path, ...]:
         """All of them, the rollouts first."""
         return (
@@ -68,6 +86,9 @@ class ResultPaths:
             self.aggregate_metrics,
             self.image_lock,
             self.records,
+            self.plan,
+            self.config,
+            self.run,
         )
 
     def check(self, *, overwrite: bool) -> None:

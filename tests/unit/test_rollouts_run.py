@@ -141,6 +141,9 @@ class TestResultFiles:
             "x_aggregate_metrics.json",
             "x_images.lock.json",
             "x_records.jsonl",
+            "x_plan.json",
+            "x_config.yaml",
+            "x_run.json",
         ]
 
     def test_results_are_there_as_they_arrive_and_in_order_at_the_end(self, tmp_path: Path) -> None:
