@@ -8,6 +8,7 @@ ID is not, since base images differ. One that came from a registry is told by it
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -60,6 +61,19 @@ class ImageLock:
             del fields["name"]
             images[image.name] = {**fields, "repo_digests": sorted(image.repo_digests)}
         return json.dumps({"version": VERSION, "images": images}, indent=2, ensure_ascii=False) + "\n"
+
+    def digest(self) -> str:
+        """The sha256, in hex, of what tells the images: the same on every machine that serves from the same.
+
+        A built image counts by its build context, another by its digests in a registry, else by its ID. What the base
+        image was built on counts only where it came from a registry.
+        """
+        told = {
+            image.name: image.context or sorted(image.repo_digests) or image.image_id
+            for image in self.images
+            if image.name != "python" or image.repo_digests
+        }
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     def differing_contexts(self, contexts: Mapping[str, str]) -> list[str]:
         """A sentence for each image to be built, by name, whose context is not the locked one."""

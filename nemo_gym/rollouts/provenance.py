@@ -1,7 +1,7 @@
 """Where results come from: ``x_run.json`` beside ``x.jsonl``, schema ``nemo-gym.run.v1``. Pure.
 
-It is there from a run's first moment on, so that a killed run has it, and is completed when the run ends. A run that was
-resumed has one segment for each time; a segment that says ``running`` while nobody holds the run's lock was killed.
+It is there from a run's first moment on, so that a killed run has it, and is completed when the run ends. A run that
+was resumed has one segment for each time; a segment that says ``running`` while nobody holds the run's lock was killed.
 Later versions may add keys; what this version does not know is passed over.
 """
 
@@ -54,11 +54,11 @@ class Segment:
 class RunRecord:
     """A run.
 
-    ``run_id`` begins every rollout's id. ``plan_digest`` is that of the tasks in ``x_plan.json``, ``config_digest`` that
-    of ``x_config.yaml`` without what may change between segments, ``image_lock_digest`` that of what
-    ``x_images.lock.json`` holds, None as long as that is not written, and for servers started elsewhere: ``registry``
-    is those servers' address. ``num_repeats``: rollouts of a task. ``command`` is the first segment's. ``timeline``: the
-    phases of every start of servers, ``{segment, phase, server, begin_s, end_s}``, in seconds since that start began.
+    ``run_id`` begins every rollout's id. ``plan_digest`` is that of the tasks in ``x_plan.json``, ``config_digest``
+    that of ``x_config.yaml`` without what may change between segments, ``image_lock_digest`` that of what
+    ``x_images.lock.json`` holds: None as long as that is not written, and for servers started elsewhere, whose address
+    is ``registry``. ``num_repeats``: rollouts of a task. ``command`` is the first segment's. ``timeline``: the phases
+    of every start of servers, ``{segment, phase, server, begin_s, end_s}``, in seconds since that start began.
     """
 
     run_id: str

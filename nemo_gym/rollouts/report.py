@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from nemo_gym.errors import ConfigError
 from nemo_gym.rollouts.metrics import MeanReward, mean_reward, pass_rates, percentile
-from nemo_gym.rollouts.rows import row_key
+from nemo_gym.rollouts.replies import find_reward
+from nemo_gym.rollouts.rows import ELAPSED_S, TASK_INDEX, row_key
 from nemo_gym.rollouts.run import Attempt
+from nemo_gym.rollouts.running_mean import RunningMean
 
 _FEW_DISTINCT_REWARDS: Final = 12
 _BINS: Final = 10
@@ -17,7 +20,7 @@ _BINS: Final = 10
 
 @dataclass
 class RunTally:
-    """Counts and rewards of a run so far. ``name_task`` gives a row's task id."""
+    """Counts and rewards of a run so far. ``name_task`` gives the task id of a row or result."""
 
     total: int
     name_task: Callable[[Mapping[str, Any]], str]
@@ -30,7 +33,7 @@ class RunTally:
     latencies_s: list[float] = field(default_factory=list)
     tokens: Counter[str] = field(default_factory=Counter)
     done: int = 0
-    reward_sum: float = 0.0
+    running: RunningMean = field(default_factory=RunningMean)
 
     def add(self, attempt: Attempt) -> None:
         """Take one attempt in."""
@@ -38,19 +41,34 @@ class RunTally:
         if failure is not None and not attempt.final:
             self.retries += 1
             return
-        task_index, rollout_index = row_key(attempt.row)
-        task = self.name_task(attempt.row)
-        self.task_index.setdefault(task, task_index)
-        self.done += 1
         if failure is not None or attempt.outcome.reward is None:
+            task = self._ended(attempt.row)
             self.failures += 1
             self.failed[task] = self.failed.get(task, 0) + 1
             self.failure_classes[failure.failure_class if failure else "no_reward"] += 1
             return
-        self.rewards.setdefault(task, {})[rollout_index] = attempt.outcome.reward
-        self.reward_sum += attempt.outcome.reward
-        self.latencies_s.append(attempt.elapsed_s)
-        self._count_tokens(attempt.outcome.reply or {})
+        self._scored(attempt.row, attempt.outcome.reward, attempt.elapsed_s, attempt.outcome.reply or {})
+
+    def add_result(self, result: Mapping[str, Any]) -> None:
+        """Take in a result as its file has it."""
+        reward = find_reward(result)
+        if reward is None:
+            raise ConfigError(f"A result of task index {result.get(TASK_INDEX)} has no reward: it is not of this run.")
+        elapsed_s = result.get(ELAPSED_S)
+        self._scored(result, reward, elapsed_s if isinstance(elapsed_s, int | float) else 0.0, result)
+
+    def _ended(self, row: Mapping[str, Any]) -> str:
+        task = self.name_task(row)
+        self.task_index.setdefault(task, row_key(row)[0])
+        self.done += 1
+        return task
+
+    def _scored(self, row: Mapping[str, Any], reward: float, elapsed_s: float, reply: Mapping[str, Any]) -> None:
+        task = self._ended(row)
+        self.rewards.setdefault(task, {})[row_key(row)[1]] = reward
+        self.running.add(task, reward)
+        self.latencies_s.append(elapsed_s)
+        self._count_tokens(reply)
 
     @property
     def scored(self) -> int:
@@ -60,7 +78,7 @@ class RunTally:
     @property
     def mean(self) -> float | None:
         """The mean reward so far."""
-        return self.reward_sum / self.scored if self.scored else None
+        return self.running.mean
 
     def rewards_of_task(self) -> dict[str, list[float]]:
         """Each task's rewards in the order of its repeats; tasks in the order of the rows."""

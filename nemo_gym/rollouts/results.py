@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Final, Self
+from typing import Any, Final, Self
 
 from nemo_gym.errors import ConfigError
+from nemo_gym.rollouts.journal import Journal, Key, encoded_line
 from nemo_gym.rollouts.replies import FAILURE_MARKERS
 from nemo_gym.rollouts.rows import (
     AGENT_SERVER_TYPE,
     ATTEMPT_INDEX,
+    ELAPSED_S,
     ROLLOUT_ID,
     ROLLOUT_INDEX,
     TASK_INDEX,
@@ -30,7 +32,6 @@ from nemo_gym.rollouts.rows import (
 )
 from nemo_gym.rollouts.run import Attempt
 
-ELAPSED_S: Final = "_ng_elapsed_s"
 _IDENTITY: Final = ("agent_ref", TASK_INDEX, ROLLOUT_INDEX, ATTEMPT_INDEX, ROLLOUT_ID)
 
 
@@ -112,6 +113,14 @@ class ResultPaths:
         """Remove what an earlier run left."""
         for path in self._existing():
             path.unlink()
+        self.clear_partial()
+
+    def clear_partial(self) -> None:
+        """Remove files that a killed process was about to put in the place of others."""
+        starts = tuple(f".{path.name}." for path in self.all())
+        for path in self.rollouts.parent.iterdir():
+            if path.name.startswith(starts) and path != self.lock:
+                path.unlink(missing_ok=True)
 
     def _existing(self) -> list[Path]:
         return [path for path in self.all() if path.is_file()]
@@ -121,18 +130,23 @@ class ResultPaths:
 
 
 class ResultWriter:
-    """Writes a run's results as they arrive; ``finish`` leaves the rollouts sorted by task and repeat.
+    """Writes a run's results as they arrive; ``finish`` leaves the files sorted by task, repeat and attempt.
 
-    ``redact`` hides secrets in what a failed server said.
+    ``redact`` hides secrets in what a failed server said. ``rollouts`` and ``failures`` are the lines that earlier
+    segments of the run have left.
     """
 
-    def __init__(self, paths: ResultPaths, redact: Callable[[str], str] = str) -> None:
-        self._paths = paths
+    def __init__(
+        self,
+        paths: ResultPaths,
+        redact: Callable[[str], str] = str,
+        *,
+        rollouts: list[tuple[Key, int, int]] | None = None,
+        failures: list[tuple[Key, int, int]] | None = None,
+    ) -> None:
         self._redact = redact
-        self._rollouts: BinaryIO = paths.rollouts.open("xb")
-        self._failures: BinaryIO = paths.failures.open("xb")
-        self._places: list[tuple[tuple[int, int], int, int]] = []
-        self._end = 0
+        self._rollouts = Journal(paths.rollouts, rollouts)
+        self._failures = Journal(paths.failures, failures)
 
     def __enter__(self) -> Self:
         return self
@@ -151,29 +165,14 @@ class ResultWriter:
         if attempt.outcome.failure is not None:
             record = failure_record(attempt)
             texts = {key: self._redact(record[key]) for key in ("reason", "body_tail")}
-            _append(self._failures, record | texts)
-            return
-        length = _append(self._rollouts, result_record(attempt))
-        self._places.append((row_key(attempt.row), self._end, length))
-        self._end += length
+            self._failures.add((*row_key(attempt.row), attempt.number), record | texts)
+        else:
+            self._rollouts.add(row_key(attempt.row), result_record(attempt))
 
     def finish(self) -> None:
-        """Put the rollouts in order, by way of a file beside them that then takes their place."""
-        self._rollouts.close()
-        ordered = sorted(self._places)
-        if ordered == self._places:
-            return
-        partial = self._paths.rollouts.with_name(f".{self._paths.rollouts.name}.sorting")
-        try:
-            with self._paths.rollouts.open("rb") as unsorted, partial.open("wb") as output:
-                for _, place, length in ordered:
-                    unsorted.seek(place)
-                    output.write(unsorted.read(length))
-                output.flush()
-                os.fsync(output.fileno())
-            partial.replace(self._paths.rollouts)
-        finally:
-            partial.unlink(missing_ok=True)
+        """Put both files in order."""
+        self._rollouts.finish()
+        self._failures.finish()
 
 
 def result_record(attempt: Attempt) -> dict[str, Any]:
@@ -203,9 +202,11 @@ def failure_record(attempt: Attempt) -> dict[str, Any]:
 
 
 def write_json_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Write a new file of one JSON object a line."""
-    with path.open("xb") as stream:
-        stream.writelines(_line(record) for record in records)
+    """Write a file of one JSON object a line, which is there whole or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("wb") as stream:
+        stream.writelines(encoded_line(record) for record in records)
+    partial.replace(path)
 
 
 def read_results(path: Path) -> Iterator[dict[str, Any]]:
@@ -228,18 +229,3 @@ def agents_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _identity(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: row[key] for key in _IDENTITY if key in row}
-
-
-def _append(stream: BinaryIO, record: Mapping[str, Any]) -> int:
-    line = _line(record)
-    stream.write(line)
-    stream.flush()
-    return len(line)
-
-
-def _line(record: Mapping[str, Any]) -> bytes:
-    # A lone surrogate is JSON, and not UTF-8: such a line is escaped whole.
-    try:
-        return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-    except UnicodeEncodeError:
-        return json.dumps(record, separators=(",", ":")).encode() + b"\n"

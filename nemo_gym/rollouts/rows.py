@@ -13,6 +13,7 @@ TASK_INDEX: Final = "_ng_task_index"
 ROLLOUT_INDEX: Final = "_ng_rollout_index"
 ATTEMPT_INDEX: Final = "_ng_attempt_index"
 ROLLOUT_ID: Final = "_ng_rollout_id"
+ELAPSED_S: Final = "_ng_elapsed_s"
 AGENT_SERVER_TYPE: Final = "responses_api_agents"
 
 _ROLLOUT_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -1,8 +1,8 @@
 """Shards: the tasks of one run dealt out to several machines. Pure.
 
-Written ``i/n`` and counted from 1, as Jest, Playwright and Vitest do. The tasks are dealt out one by one in the order of
-the rows: task 1 to shard 1, task 2 to shard 2, and so on. So shards differ by one task at most, all repeats of a task
-are in one shard, and every machine that plans the same tasks deals them out in the same way.
+Written ``i/n`` and counted from 1, as Jest, Playwright and Vitest do. The tasks are dealt out one by one in the order
+of the rows: task 1 to shard 1, task 2 to shard 2, and so on. So shards differ by one task at most, all repeats of a
+task are in one shard, and every machine that plans the same tasks deals them out in the same way.
 """
 
 from __future__ import annotations
