@@ -1,0 +1,188 @@
+"""Whether a program passes its tests: those run here, and the function that they call runs in a process of its own.
+
+This side knows the tests and is believed; the other one computes what its function returns. Values cross as data, so
+that a test compares what it expects with a number or a list, and never with an object that a model designed.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import io
+import random
+import warnings
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any, Final, NoReturn
+
+from images.resources_servers.code_execution.confinement import hide_from_others
+from images.resources_servers.code_execution.extraction import find_program
+from images.resources_servers.code_execution.plain_data import PlainDataError
+from images.resources_servers.code_execution.sandbox import Limits, Program, ProgramEndedError, ProgramRaisedError
+
+PASSED: Final = "passed"
+WRONG_ANSWER: Final = "wrong_answer"
+NO_CODE: Final = "no_code"
+_REASONS_OF_EXCEPTIONS: Final = {
+    "MemoryError": "out_of_memory", "SyntaxError": "syntax_error", "IndentationError": "syntax_error",
+    "TabError": "syntax_error",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a program is tested for. ``test`` defines ``check(candidate)``; see the README."""
+
+    prompt: str
+    entry_point: str
+    test: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``reason`` is ``passed``, or why not; ``code`` the program that was found in the answer."""
+
+    reason: str
+    code: str | None = None
+
+
+class RowFaultError(Exception):
+    """A row whose ``field`` cannot be used: no fault of any program."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(field, message)
+        self.field = field
+        self.message = message
+
+
+def judge(text: str, problem: Problem, limits: Limits) -> Verdict:
+    """The verdict on a model's answer. Call it in a process that can be ended: a test is a program, too.
+
+    ``RowFaultError`` where the row is to blame, ``SandboxError`` where no program could be run.
+    """
+    hide_from_others()
+    tests = _Tests(problem)
+    code = find_program(text, problem.prompt, problem.entry_point)
+    if code is None:
+        return Verdict(NO_CODE)
+    with Program(limits) as program:
+        try:
+            program.load(code, problem.entry_point)
+            return Verdict(tests.run(program), code)
+        except ProgramEndedError as ended:
+            return Verdict(ended.reason, code)
+        except ProgramRaisedError as raised:
+            return Verdict(reason_of(raised.kind), code)
+
+
+def confinement(limits: Limits) -> tuple[str, ...]:
+    """What of ``seccomp`` and ``landlock`` is in force around a program here."""
+    with Program(limits) as program:
+        return program.confinement
+
+
+def reason_of(kind: str) -> str:
+    """The reason for an exception of that name. Names that are no built-in exception's are the program's own choice."""
+    if kind in _REASONS_OF_EXCEPTIONS:
+        return _REASONS_OF_EXCEPTIONS[kind]
+    return kind if _built_in(kind) is not None else "Exception"
+
+
+def _built_in(kind: str) -> type[BaseException] | None:
+    found = getattr(builtins, kind, None)
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+
+
+class _Tests:
+    """The tests of a problem, compiled: faults of a row are found before a program runs."""
+
+    def __init__(self, problem: Problem) -> None:
+        if not problem.entry_point.isidentifier():
+            raise RowFaultError("entry_point", f"needed: the name of a function; found {problem.entry_point!r:.60}")
+        self._entry_point = problem.entry_point
+        self._code = [_compiled("prompt", problem.prompt), _compiled("test", problem.test)]
+
+    def run(self, program: Program) -> str:
+        """The reason of the verdict on a program that is loaded."""
+        candidate = _Candidate(program)
+        # Helpers of the prompt are the row's own here, and the tests of a row the same each time.
+        names: dict[str, Any] = {"__name__": "tests"}
+        random.seed(0)
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for code in self._code:
+                _run_of_row(code, names)
+            names[self._entry_point] = candidate
+            if not callable(names.get("check")):
+                raise RowFaultError("test", "it does not define check(candidate)")
+            return self._reason(names["check"], candidate)
+
+    @staticmethod
+    def _reason(check: Any, candidate: _Candidate) -> str:
+        try:
+            check(candidate)
+        except ProgramEndedError as ended:
+            return ended.reason
+        except RowFaultError:
+            raise
+        except Exception as error:
+            # A test that cannot go on with what it got has got something wrong.
+            return reason_of(error.kind) if isinstance(error, ProgramRaisedError) else candidate.reason_of(error)
+        if candidate.ended is not None:  # a test may catch whatever a call raises
+            return candidate.ended.reason
+        if not candidate.calls:
+            raise RowFaultError("test", "its check(candidate) calls no candidate")
+        return PASSED
+
+
+class _Candidate:
+    """What tests call: the program's function, by value."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self.calls = 0
+        self.ended: ProgramEndedError | None = None
+        self._raised: list[tuple[BaseException, str]] = []
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        self.calls += 1
+        try:
+            return self._program.call(arguments, keywords)
+        except PlainDataError as error:
+            raise RowFaultError("test", f"it passes what cannot be passed: {error}") from None
+        except ProgramEndedError as ended:
+            self.ended = ended
+            raise
+        except ProgramRaisedError as raised:
+            self._raise(raised)
+
+    def _raise(self, raised: ProgramRaisedError) -> NoReturn:
+        """As the exception that it was, where tests can tell it: a built-in one of one text."""
+        kind = _built_in(raised.kind)
+        error: Exception = raised
+        if kind is not None and issubclass(kind, Exception):
+            with contextlib.suppress(Exception):  # some take more than a text
+                error = kind(raised.text)
+        self._raised.append((error, raised.kind))
+        raise error from None
+
+    def reason_of(self, error: Exception) -> str:
+        """The reason for what ended the tests: the program's own exception, or an assertion of theirs."""
+        return next((reason_of(kind) for own, kind in self._raised if own is error), WRONG_ANSWER)
+
+
+def _compiled(field: str, source: str) -> CodeType:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return compile(source, f"<{field}>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise RowFaultError(field, f"it is no Python: {error}") from None
+
+
+def _run_of_row(code: CodeType, names: dict[str, Any]) -> None:
+    try:
+        exec(code, names)
+    except Exception as error:
+        field = code.co_filename.strip("<>")
+        raise RowFaultError(field, f"it cannot be run: {type(error).__name__}: {error}") from None
