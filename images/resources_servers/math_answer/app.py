@@ -68,6 +68,9 @@ class MathAnswer(ResourcesServer):
 
     async def verify(self, row: Row) -> JsonDict:
         forms = self.settings.answer_forms
+        if row.response.get("status") == "incomplete":
+            # The last number of a text that was cut off is where it was cut off.
+            forms = tuple(form for form in forms if form != "last")
         answer, form = find_final_answer(row.text(), several=row.is_multiple_answer, forms=forms)
         found: JsonDict = {"extracted_answer": answer, "answer_form": form, "reason": None}
         if answer is None:

@@ -107,15 +107,29 @@ async def test_no_answer_scores_nothing_and_says_so(math_answer: Running[MathAns
     assert (reply["reward"], reply["extracted_answer"], reply["reason"]) == (0.0, None, "no answer was found")
 
 
-async def test_a_lone_surrogate_is_read_past(math_answer: Running[MathAnswer]) -> None:
+@pytest.mark.parametrize(
+    ("text", "reward"), [("6 * 7 = 42", 0.0), ("\\boxed{42} and", 1.0), ("The answer is 42. And", 1.0)]
+)
+async def test_a_response_that_was_cut_off_ends_in_no_answer(
+    math_answer: Running[MathAnswer], text: str, reward: float
+) -> None:
+    cut = row(text)
+    cut["response"]["status"] = "incomplete"
+    reply = (await math_answer.post("/verify", cut)).json()
+    assert reply["reward"] == reward
+    assert (reply["reason"] == "no answer was found") is (reward == 0.0)
+
+
+async def test_a_body_with_half_a_surrogate_pair_is_refused_and_never_half_read(
+    math_answer: Running[MathAnswer],
+) -> None:
     body = (
         b'{"responses_create_params": {"input": "?"}, "question": "?", "expected_answer": "42", "response": {"output": '
     )
     body += b'[{"type": "message", "content": [{"type": "output_text", "text": "\\ud83d \\\\boxed{42}"}]}]}}'
     reply = await math_answer.post("/verify", body)
-    # Such a body is no JSON for a strict reader: it is refused as that, and never half read.
-    assert reply.status in (200, 422)
-    assert reply.status == 422 or reply.json()["reward"] == 1.0
+    assert reply.status == 422
+    assert "surrogate" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
