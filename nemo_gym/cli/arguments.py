@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,13 @@ _KEY_OPTIONS = {
     "model_api_key": ("--model-api-key", "policy_api_key"),
     "locked": ("--locked", "image_lock"),
 }
+_SAMPLING_OPTIONS = {
+    "temperature": ("--temperature", ("temperature",)),
+    "top_p": ("--top-p", ("top_p",)),
+    "max_output_tokens": ("--max-output-tokens", ("max_output_tokens",)),
+    "reasoning_effort": ("--reasoning-effort", ("reasoning", "effort")),
+}
+_PARAMS = "responses_create_params"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,15 @@ def add_model_options(parser: argparse.ArgumentParser, *, serves: bool = True) -
         parser.add_argument("--registry-port", type=_port, metavar="PORT", help="the port of the registry server")
 
 
+def add_sampling_options(parser: argparse.ArgumentParser) -> None:
+    """What every row asks of the model, whatever the row itself says; so it is part of the plan."""
+    sampling = parser.add_argument_group("sampling, for every row (responses_create_params)")
+    sampling.add_argument("--temperature", type=_number_to(None), metavar="T", help="0 or more")
+    sampling.add_argument("--top-p", type=_number_to(1.0), metavar="P", help="0 to 1")
+    sampling.add_argument("--max-output-tokens", type=positive_int, metavar="N", help="the longest answer, in tokens")
+    sampling.add_argument("--reasoning-effort", metavar="LEVEL", help="low, medium, high or what the endpoint takes")
+
+
 def add_lock_option(parser: argparse.ArgumentParser) -> None:
     """``--locked``."""
     parser.add_argument(
@@ -131,6 +148,7 @@ class ConfigRequest:
             if key in overrides:
                 raise ConfigError(f"{option} and {key}=... both set the same key; give one of them.")
             overrides[key] = _read_key(value) if attribute == "model_api_key" else value
+        _add_sampling(arguments, overrides)
         model_type = getattr(arguments, "model_type", None)
         if model_type is None and arguments.benchmark is not None:
             model_type = DEFAULT_MODEL_TYPE
@@ -199,6 +217,42 @@ def positive_int(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number from 1 on; found {text!r}")
     return number
+
+
+def _add_sampling(arguments: argparse.Namespace, overrides: dict[str, Any]) -> None:
+    """The sampling options as overrides."""
+    for attribute, (option, steps) in _SAMPLING_OPTIONS.items():
+        value = getattr(arguments, attribute, None)
+        if value is None:
+            continue
+        node = overrides
+        for step in (_PARAMS, *steps[:-1]):
+            node = node.setdefault(step, {})
+            if not isinstance(node, dict):
+                raise ConfigError(
+                    f"{option} sets {'.'.join((_PARAMS, *steps))}, and {step}=... leaves no place for it."
+                )
+        if steps[-1] in node:
+            raise ConfigError(
+                f"{option} and {'.'.join((_PARAMS, *steps))}=... both set the same key; give one of them."
+            )
+        node[steps[-1]] = value
+
+
+def _number_to(most: float | None) -> Callable[[str], float]:
+    """A reader of numbers from 0 on, up to ``most``."""
+
+    def read(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = -1.0
+        if not 0 <= number <= (math.inf if most is None else most) or math.isinf(number):
+            wanted = "from 0 on" if most is None else f"from 0 to {most:g}"
+            raise argparse.ArgumentTypeError(f"must be a number {wanted}; found {text!r}")
+        return number
+
+    return read
 
 
 def _port(text: str) -> int:

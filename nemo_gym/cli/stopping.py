@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
@@ -42,8 +42,12 @@ def signals_raise() -> Iterator[None]:
             signal.signal(number, before[number])
 
 
-def run_async(main: Coroutine[Any, Any, T]) -> T:
-    """Run ``main`` in an event loop of its own; a signal cancels it, and raises ``Stopped`` once it has ended."""
+def run_async(main: Coroutine[Any, Any, T], drain: Callable[[], bool] | None = None) -> T:
+    """Run ``main`` in an event loop of its own; a signal cancels it, and raises ``Stopped`` once it has ended.
+
+    ``drain`` is asked first when the signal is a Ctrl-C. When it says True, ``main`` is about to come to an end by
+    itself, and only the next signal cancels it.
+    """
     import asyncio
 
     stopped: list[int] = []
@@ -54,6 +58,8 @@ def run_async(main: Coroutine[Any, Any, T]) -> T:
 
         def stop(number: int) -> None:
             stopped.append(number)
+            if number == signal.SIGINT and drain is not None and drain():
+                return
             if task is not None:
                 task.cancel()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from nemo_gym.rollouts.metrics import Z_95
+from nemo_gym.rollouts.metrics import MeanReward
 
 
 @dataclass
@@ -24,6 +24,7 @@ class RunningMean:
     _squares: float = 0.0
     _products: float = 0.0
     _counts: float = 0.0
+    _is_binary: bool = True
 
     def add(self, task: str, reward: float) -> None:
         """Take in the reward of one rollout of a task."""
@@ -32,6 +33,7 @@ class RunningMean:
         self._squares += reward * (2 * total + reward)
         self._products += (count + 1) * (total + reward) - count * total
         self._counts += 2 * count + 1
+        self._is_binary = self._is_binary and reward in (0.0, 1.0)
         self.rollouts += 1
         self.total += reward
 
@@ -40,12 +42,15 @@ class RunningMean:
         """The mean so far."""
         return self.total / self.rollouts if self.rollouts else None
 
-    @property
-    def half_interval(self) -> float | None:
-        """Half the width of the 95 % interval, clustered by task; None as long as there is none."""
+    def mean_reward(self) -> MeanReward | None:
+        """As ``metrics.mean_reward`` has it, with its interval; None without a rollout."""
         tasks, mean = len(self._tasks), self.mean
-        if tasks < 2 or mean is None:
+        if mean is None:
             return None
-        spread = self._squares - 2 * mean * self._products + mean * mean * self._counts
-        half = Z_95 * math.sqrt(max(0.0, tasks / (tasks - 1) * spread)) / self.rollouts
-        return half if half > 1e-9 else None
+        standard_error = None
+        if tasks > 1:
+            spread = self._squares - 2 * mean * self._products + mean * mean * self._counts
+            # what is left of the cancelling where all tasks agree
+            spread = spread if spread > 1e-12 * self._squares else 0.0
+            standard_error = math.sqrt(tasks / (tasks - 1) * spread) / self.rollouts
+        return MeanReward(mean, standard_error, tasks=tasks, rollouts=self.rollouts, is_binary=self._is_binary)
