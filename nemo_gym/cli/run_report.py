@@ -60,11 +60,17 @@ def _figures(figures: Mapping[str, Any]) -> dict[str, str]:
         shown["tokens"] = ", ".join(
             f"{count} {name.removesuffix('_tokens')}" for name, count in figures["tokens"].items()
         )
+    for name, spread in figures["tokens_per_rollout"].items():
+        shown[f"{name.removesuffix('_tokens')} tokens per rollout"] = _spread(spread)
     if figures["latency_s"]:
-        shown["seconds per rollout"] = ", ".join(f"{name} {value:g}" for name, value in figures["latency_s"].items())
+        shown["seconds per rollout"] = _spread(figures["latency_s"])
     if figures["failure_classes"]:
         shown["failures"] = ", ".join(f"{count} {name}" for name, count in figures["failure_classes"].items())
     return shown
+
+
+def _spread(percentiles: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in percentiles.items())
 
 
 def _number(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,6 +13,9 @@ from nemo_gym.rollouts.replies import find_reward
 from nemo_gym.rollouts.rows import ELAPSED_S, TASK_INDEX, row_key
 from nemo_gym.rollouts.run import Attempt
 from nemo_gym.rollouts.running_mean import RunningMean
+from nemo_gym.rollouts.stored import StoredResults, tokens_of
+
+TOKEN_COUNTS: Final = ("input_tokens", "output_tokens")
 
 _FEW_DISTINCT_REWARDS: Final = 12
 _BINS: Final = 10
@@ -31,7 +34,8 @@ class RunTally:
     retries: int = 0
     failure_classes: Counter[str] = field(default_factory=Counter)
     latencies_s: list[float] = field(default_factory=list)
-    tokens: Counter[str] = field(default_factory=Counter)
+    tokens: dict[str, list[int]] = field(default_factory=dict)
+    token_totals: Counter[str] = field(default_factory=Counter)
     done: int = 0
     running: RunningMean = field(default_factory=RunningMean)
 
@@ -42,10 +46,8 @@ class RunTally:
             self.retries += 1
             return
         if failure is not None or attempt.outcome.reward is None:
-            task = self._ended(attempt.row)
-            self.failures += 1
-            self.failed[task] = self.failed.get(task, 0) + 1
-            self.failure_classes[failure.failure_class if failure else "no_reward"] += 1
+            failure_class = failure.failure_class if failure else "no_reward"
+            self._fail(self.name_task(attempt.row), row_key(attempt.row)[0], failure_class)
             return
         self._scored(attempt.row, attempt.outcome.reward, attempt.elapsed_s, attempt.outcome.reply or {})
 
@@ -55,20 +57,46 @@ class RunTally:
         if reward is None:
             raise ConfigError(f"A result of task index {result.get(TASK_INDEX)} has no reward: it is not of this run.")
         elapsed_s = result.get(ELAPSED_S)
-        self._scored(result, reward, elapsed_s if isinstance(elapsed_s, int | float) else 0.0, result)
+        self._scored(result, reward, elapsed_s if isinstance(elapsed_s, int | float) else None, result)
 
-    def _ended(self, row: Mapping[str, Any]) -> str:
-        task = self.name_task(row)
-        self.task_index.setdefault(task, row_key(row)[0])
+    def add_stored(self, stored: StoredResults) -> None:
+        """Take in what the files of a run hold."""
+        for rollout in stored.rollouts:
+            tokens = rollout.input_tokens, rollout.output_tokens
+            self._take(rollout.task, rollout.key, rollout.reward, rollout.elapsed_s, tokens)
+        for failure in stored.failures:
+            self._fail(failure.task, failure.task_index, failure.failure_class)
+        self.retries += stored.retries
+
+    def _scored(self, row: Mapping[str, Any], reward: float, elapsed_s: float | None, reply: Mapping[str, Any]) -> None:
+        self._take(self.name_task(row), row_key(row), reward, elapsed_s, tokens_of(reply))
+
+    def _take(
+        self,
+        task: str,
+        key: tuple[int, int],
+        reward: float,
+        elapsed_s: float | None,
+        tokens: tuple[int | None, int | None],
+    ) -> None:
+        task_index, repeat = key
+        self.task_index.setdefault(task, task_index)
         self.done += 1
-        return task
-
-    def _scored(self, row: Mapping[str, Any], reward: float, elapsed_s: float, reply: Mapping[str, Any]) -> None:
-        task = self._ended(row)
-        self.rewards.setdefault(task, {})[row_key(row)[1]] = reward
+        self.rewards.setdefault(task, {})[repeat] = reward
         self.running.add(task, reward)
-        self.latencies_s.append(elapsed_s)
-        self._count_tokens(reply)
+        if elapsed_s is not None:
+            self.latencies_s.append(elapsed_s)
+        for name, count in zip(TOKEN_COUNTS, tokens, strict=True):
+            if count is not None:
+                self.tokens.setdefault(name, []).append(count)
+                self.token_totals[name] += count
+
+    def _fail(self, task: str, task_index: int, failure_class: str) -> None:
+        self.task_index.setdefault(task, task_index)
+        self.done += 1
+        self.failures += 1
+        self.failed[task] = self.failed.get(task, 0) + 1
+        self.failure_classes[failure_class] += 1
 
     @property
     def scored(self) -> int:
@@ -96,16 +124,6 @@ class RunTally:
         """The mean reward with its interval."""
         return mean_reward(self.rewards_of_task())
 
-    def _count_tokens(self, reply: Mapping[str, Any]) -> None:
-        response = reply.get("response")
-        usage = response.get("usage") if isinstance(response, Mapping) else None
-        if not isinstance(usage, Mapping):
-            return
-        for key in ("input_tokens", "output_tokens"):
-            count = usage.get(key)
-            if isinstance(count, int) and not isinstance(count, bool):
-                self.tokens[key] += count
-
 
 def distribution(rewards: list[float]) -> list[tuple[str, int]]:
     """How often each reward occurs; in ten equal ranges where there are many different ones."""
@@ -116,6 +134,15 @@ def distribution(rewards: list[float]) -> list[tuple[str, int]]:
     width = (high - low) / _BINS
     binned = Counter(min(int((reward - low) / width), _BINS - 1) for reward in rewards)
     return [(f"{low + n * width:.3g} to {low + (n + 1) * width:.3g}", binned[n]) for n in range(_BINS)]
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float]:
+    """Median, 95th and 99th percentile and the largest of some values, by name; empty where there are none."""
+    if not values:
+        return {}
+    ordered = sorted(values)
+    found = {f"p{percent}": percentile(ordered, percent) for percent in (50, 95, 99)}
+    return {name: round(value, 3) for name, value in {**found, "max": ordered[-1]}.items()}
 
 
 def report(tally: RunTally, key_metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,12 +159,12 @@ def report(tally: RunTally, key_metrics: Mapping[str, Any]) -> dict[str, Any]:
         "tasks": len(tally.task_index),
         "mean_reward": mean.mean if mean is not None else None,
         "mean_reward_interval_95": list(interval) if interval is not None else None,
+        "mean_reward_interval_method": mean.interval_method if mean is not None else None,
         "pass_rates": pass_rates(tally.rewards_of_task()),
         "key_metrics": dict(key_metrics),
         "failure_classes": dict(tally.failure_classes),
-        "tokens": dict(tally.tokens),
-        "latency_s": {f"p{p}": round(percentile(tally.latencies_s, p), 3) for p in (50, 95)}
-        if tally.latencies_s
-        else {},
+        "tokens": {name: sum(counts) for name, counts in tally.tokens.items()},
+        "tokens_per_rollout": {name: percentiles(counts) for name, counts in tally.tokens.items()},
+        "latency_s": percentiles(tally.latencies_s),
         "rewards": tally.rewards_of_task(),
     }

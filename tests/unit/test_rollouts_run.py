@@ -219,13 +219,16 @@ class TestReport:
         figures = report(tally, {"accuracy": 0.5})
         assert figures["rollouts"] == {"total": 5, "scored": 4, "failed": 1, "retries": 1}
         assert figures["mean_reward"] == 0.75
-        assert figures["mean_reward_interval_95"] == pytest.approx([0.75 - 1.96 * 0.25, 0.75 + 1.96 * 0.25], abs=1e-3)
+        # two tasks tell next to nothing
+        assert figures["mean_reward_interval_95"] == pytest.approx([0.0136, 0.9985], abs=1e-4)
+        assert figures["mean_reward_interval_method"] == "wilson"
         assert figures["pass_rates"] == pytest.approx({"pass@1": 0.75, "pass@2": 1.0, "pass^2": 0.5})
         assert figures["rewards"] == {"t0": [1.0, 1.0], "t1": [1.0, 0.0]}
         assert list(figures["rewards"]) == ["t0", "t1"]
         assert figures["tokens"] == {"input_tokens": 6, "output_tokens": 4}
+        assert figures["tokens_per_rollout"]["output_tokens"] == {"p50": 2.0, "p95": 2.0, "p99": 2.0, "max": 2}
         assert figures["failure_classes"] == {"odd": 1}
-        assert figures["latency_s"] == {"p50": 0.25, "p95": 0.25}
+        assert figures["latency_s"] == {"p50": 0.25, "p95": 0.25, "p99": 0.25, "max": 0.25}
         assert json.loads(json.dumps(figures)) == figures
 
     def test_nothing_scored(self) -> None:
