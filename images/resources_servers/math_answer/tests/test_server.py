@@ -120,7 +120,7 @@ async def test_a_response_that_was_cut_off_ends_in_no_answer(
     assert (reply["reason"] == "no answer was found") is (reward == 0.0)
 
 
-async def test_a_body_with_half_a_surrogate_pair_is_refused_and_never_half_read(
+async def test_half_a_surrogate_pair_is_read_past(
     math_answer: Running[MathAnswer],
 ) -> None:
     body = (
@@ -128,8 +128,7 @@ async def test_a_body_with_half_a_surrogate_pair_is_refused_and_never_half_read(
     )
     body += b'[{"type": "message", "content": [{"type": "output_text", "text": "\\ud83d \\\\boxed{42}"}]}]}}'
     reply = await math_answer.post("/verify", body)
-    assert reply.status == 422
-    assert "surrogate" in reply.json()["error"]["message"]
+    assert (reply.status, reply.json()["reward"]) == (200, 1.0)
 
 
 @pytest.mark.parametrize(
