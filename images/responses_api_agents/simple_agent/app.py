@@ -20,11 +20,13 @@ class SimpleAgentSettings(AgentSettings):
     """``max_steps`` bounds the calls to the model in one rollout; None leaves them unbounded.
 
     The tool calls of one step run one after the other, in the model's order, so that their effects on the session
-    are the same in every run; with ``concurrent_tool_calls`` they run at the same time.
+    are the same in every run; with ``concurrent_tool_calls`` they run at the same time. Without
+    ``carry_out_tool_calls`` the model's first answer is the response, with whatever calls are in it.
     """
 
     max_steps: int | None = Field(default=None, ge=1)
     concurrent_tool_calls: bool = False
+    carry_out_tool_calls: bool = True
 
 
 class SimpleAgent(AgentServer):
@@ -58,7 +60,7 @@ class SimpleAgent(AgentServer):
                 name = self.settings.model_server.name
                 raise DownstreamError(name, "/v1/responses", status=reply.status, detail=f"no output: {reply.text()}")
             calls = [item for item in output if item.get("type") == "function_call"]
-            if step == 1 and not calls:
+            if step == 1 and not (calls and self.settings.carry_out_tool_calls):
                 return reply.body
             produced += output
             usage = summed_usage(usage, response.get("usage"))

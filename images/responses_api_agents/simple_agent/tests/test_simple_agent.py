@@ -226,6 +226,16 @@ class TestRun:
         assert body["reward"] == 3
         assert body["response"]["output"][-1]["type"] == "function_call_output"
 
+    async def test_calls_that_are_not_to_be_carried_out_are_left_to_the_verifier(self) -> None:
+        answer = [says("I add twice."), calls("add", '{"by": 1}', "a"), calls("hang", "{}", "b")]
+        endpoint = Scripted(answer)
+        async with chain(endpoint, carry_out_tool_calls=False) as agent:
+            body = (await agent.post("/run", row())).json()
+        assert len(endpoint.asked) == 1
+        assert body["reward"] == 0
+        assert [item["type"] for item in body["response"]["output"]] == ["message", "function_call", "function_call"]
+        assert [item.get("name") for item in body["response"]["output"]] == [None, "add", "hang"]
+
     async def test_the_calls_of_an_answer_that_was_cut_off_are_not_made(self) -> None:
         cut = {"output": [calls("add", '{"by": 1')], "status": "incomplete"}
         endpoint = Scripted(lambda: web.json_response(cut))
