@@ -1,0 +1,429 @@
+"""What our verifier and the leaderboard's own checker say to right and systematically wrong calls on every row of bfcl.
+
+::
+
+    python -m tests.benchmarks.bfcl_references
+
+Needs nothing but the benchmark's wheel (from PyPI, the cache or ``NEMO_GYM_DATA_MIRROR``): its checker is imported from
+the wheel as it is, without the libraries for the models that it can also call. Both get each answer as the JSON text of
+tool calls. Every difference between them is printed, and counted under the reason that ``reason_for_difference`` finds
+for it. A difference without a reason makes the exit code 1, and so does a wrong answer that ours takes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from itertools import permutations
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+
+from benchmarks.bfcl.prepare import ANSWERS, CATEGORIES, QUESTIONS, UNANSWERED, WHEEL, WHEEL_SHA256, row_of, tool_name
+from images.resources_servers.function_calls.app import Row, read_items, reason_for
+from nemo_gym.environment.downloads import fetch_wheel, read_wheel_member
+from nemo_gym.environment.prepared_rows import read_json_lines
+
+JsonDict = dict[str, Any]
+Calls = list[tuple[str, Any]]
+"""Names as the tools have them, and arguments; a text stands for what is no JSON object."""
+
+LANGUAGES = {"simple_java": "JAVA", "simple_javascript": "JAVASCRIPT"}
+TEXT_TYPES = {"string", "String", "char", "any"}
+
+
+class Case(NamedTuple):
+    """An answer to a row: what is done in it, its calls, and whether it is right (None: only compared)."""
+
+    kind: str
+    calls: Calls
+    is_right: bool | None
+
+
+class Task(NamedTuple):
+    """A row of the source with its possible answers, and the row that we make of it."""
+
+    category: str
+    question: JsonDict
+    answers: list[JsonDict] | None
+    row: Row
+
+
+def tasks() -> Iterator[Task]:
+    def lines(member: str, category: str) -> list[JsonDict]:
+        content = read_wheel_member(WHEEL, member.format(category=category), sha256=WHEEL_SHA256)
+        return list(read_json_lines(content))
+
+    for category in CATEGORIES:
+        questions = lines(QUESTIONS, category)
+        answers = [None] * len(questions) if category in UNANSWERED else lines(ANSWERS, category)
+        for question, answer in zip(questions, answers, strict=True):
+            truth = None if answer is None else answer["ground_truth"]
+            yield Task(category, question, truth, Row(**row_of(category, question, truth), response={"output": []}))
+
+
+class Official:
+    """The checker in the wheel. Only whether dots in names become underscores depends on the model there."""
+
+    def __init__(self) -> None:
+        sys.path.insert(0, str(fetch_wheel(WHEEL, sha256=WHEEL_SHA256)))
+        models = ModuleType("bfcl_eval.constants.model_config")
+        vars(models)["MODEL_CONFIG_MAPPING"] = {"any": SimpleNamespace(underscore_to_dot=True)}
+        sys.modules[models.__name__] = models
+        self._languages = importlib.import_module("bfcl_eval.constants.enums").Language
+        self._check = importlib.import_module("bfcl_eval.eval_checker.ast_eval.ast_checker").ast_checker
+
+    def verdict(self, task: Task, calls: Calls) -> bool | str:
+        """Right or wrong; the name of an exception where the checker ends in one."""
+        try:
+            decoded = [{name: json.loads(_text(arguments))} for name, arguments in calls]
+        except json.JSONDecodeError:
+            decoded = None
+        is_format = decoded is not None and all(isinstance(next(iter(call.values())), dict) for call in decoded)
+        if task.category in UNANSWERED:
+            # As _evaluate_single_relevance_entry in bfcl_eval/eval_checker/eval_runner.py has it.
+            called = is_format and bool(decoded)
+            return called if UNANSWERED[task.category] == "any_call" else not called
+        if not is_format:
+            return False
+        language = self._languages[LANGUAGES.get(task.category, "PYTHON")]
+        try:
+            found = self._check(
+                deepcopy(task.question["function"]), decoded, deepcopy(task.answers), language, task.category, "any"
+            )
+        except Exception as error:  # whatever it raises, of which the difference tells
+            return type(error).__name__
+        return bool(found["valid"])
+
+
+def our_verdict(task: Task, calls: Calls) -> str | None:
+    items = [{"type": "function_call", "name": name, "arguments": _text(arguments)} for name, arguments in calls]
+    return reason_for(task.row, read_items(items))
+
+
+def _text(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+def cases_of(task: Task) -> Iterator[Case]:
+    if task.answers is None:
+        yield from cases_without_answers(task)
+        return
+    gold = [right_call(task, call) for call in task.answers]
+    yield Case("right", gold, True)
+    if task.category == "simple_java":
+        bare = [(name, {key: _without_quotes(value) for key, value in each.items()}) for name, each in gold]
+        if bare != gold:
+            yield Case("right, texts in Java arrays without quotes", bare, None)
+    yield Case("right, optional arguments left out", [shortest_call(task, call) for call in task.answers], True)
+    yield Case("right, arguments reordered", [(name, dict(reversed(each.items()))) for name, each in gold], True)
+    yield Case("right, every accepted value in turn", gold, True)
+    for number, call in enumerate(task.answers):
+        for name, changed in other_right_values(task, call, gold[number][1]):
+            yield Case("right, every accepted value in turn", _with(gold, number, name, changed), True)
+    loose = [(name, {key: _loose(task, name, key, value) for key, value in each.items()}) for name, each in gold]
+    if loose != gold:
+        yield Case("right, texts in other case, spaces and punctuation", loose, None)
+    whole = [(name, {key: _whole(value) for key, value in each.items()}) for name, each in gold]
+    if whole != gold:
+        yield Case("whole numbers without a fraction", whole, None)
+    if len(gold) > 1:
+        yield Case("right, calls reordered", gold[::-1], True)
+        yield Case("right, calls rotated", [*gold[1:], gold[0]], True)
+    yield from wrong_calls(task, gold)
+
+
+def cases_without_answers(task: Task) -> Iterator[Case]:
+    wants_call = UNANSWERED[task.category] == "any_call"
+    name = tool_name(task.question["function"][0]["name"]) if task.question["function"] else "some_function"
+    yield Case("no call", [], not wants_call)
+    yield Case("a call", [(name, {})], wants_call)
+    yield Case("two calls", [(name, {"a": 1}), (name, {})], wants_call)
+    yield Case("a call of another function", [("no_such_function", {})], wants_call)
+    yield Case("arguments that are no JSON", [(name, '{"a": ')], False)
+    yield Case("arguments that are a list", [(name, "[1]")], False)
+
+
+def wrong_calls(task: Task, gold: Calls) -> Iterator[Case]:
+    yield Case("no call", [], False)
+    yield Case("one call too many", [*gold, gold[-1]], False)
+    if len(gold) > 1:
+        yield Case("one call too few", gold[:-1], False)
+        yield Case("the first call twice, the second missing", [gold[0], gold[0], *gold[2:]], None)
+    for number, (name, arguments) in enumerate(gold):
+        yield Case("another function", _with(gold, number, f"{name}_2", arguments), False)
+        for other in task.question["function"]:
+            if tool_name(other["name"]) != name:
+                yield Case(
+                    "another function of the row", _with(gold, number, tool_name(other["name"]), arguments), False
+                )
+        yield Case("arguments that are no JSON", _with(gold, number, name, '{"a": 1'), False)
+        yield Case("arguments that are a list", _with(gold, number, name, "[1]"), False)
+        yield Case("an argument too many", _with(gold, number, name, {**arguments, "not_expected": 1}), False)
+        for key, value in arguments.items():
+            accepted = accepted_of(task, number, key)
+            rest = {each: inner for each, inner in arguments.items() if each != key}
+            must = key in required_of(task, number) or "" not in accepted
+            yield Case("an argument missing", _with(gold, number, name, rest), False if must else None)
+            for kind, other, is_wrong in other_values(value):
+                taken = any(other == option and type(other) is type(option) for option in accepted)
+                empty = other == [] and "" in accepted
+                changed = _with(gold, number, name, {**arguments, key: other})
+                yield Case(kind, changed, False if is_wrong and not taken and not empty else None)
+            if task.category in LANGUAGES:
+                for kind, other in other_literals(task, number, key):
+                    yield Case(f"in a literal: {kind}", _with(gold, number, name, {**arguments, key: other}), None)
+
+
+def other_literals(task: Task, number: int, key: str) -> Iterator[tuple[str, str]]:
+    """Values near a right one, as literals."""
+    assert task.answers is not None
+    ((name, accepted),) = task.answers[number].items()
+    value = next(each for each in accepted[key] if each != "")
+    for kind, other, _ in other_values(_first_of_each_key(value)):
+        yield kind, written(task, name, key, other)
+
+
+def other_values(value: Any) -> Iterator[tuple[str, Any, bool]]:
+    """Values near a right one: what is done, the value, and whether it can only be wrong."""
+    yield "null for a value", None, value is not None
+    yield "a value in a list", [value], False
+    yield "a value in a dict", {"value": value}, True
+    yield "an empty text", "", False
+    yield "an empty list", [], False
+    yield "an empty dict", {}, False
+    if isinstance(value, bool):
+        yield "the other truth value", not value, True
+        yield "a truth value as a text", str(value), True
+        yield "a truth value as a number", int(value), True
+    elif isinstance(value, (int, float)):
+        yield "another number", value + 1, True
+        yield "a number as a text", str(value), True
+        yield "a number with a fraction", value + 0.5, True
+        yield "a whole number as a float", float(value), False
+        yield "a truth value for a number", True, True
+    elif isinstance(value, str):
+        yield "a text changed", f"{value}x", True
+        yield "a text for another", "something else altogether", True
+        yield "a number for a text", 7, True
+        yield "a quoted text", json.dumps(value), False
+        yield "a text with a semicolon", f"{value};", False
+        yield "a text over several lines", re.sub(r"([{(\[,]) ?", "\\1\n  ", value), False
+        yield "a text with spaces around it", f" {value} ", False
+        yield "a text without its last character", value[:-1], False
+        yield "a text cut in half", value[: len(value) // 2], False
+        yield "digits changed in a text", re.sub(r"\d", lambda found: str((int(found[0]) + 1) % 10), value), False
+    elif isinstance(value, list):
+        yield "an item too many", [*value, value[-1] if value else "x"], True
+        yield "an item too few", value[:-1], bool(value)
+        yield "a list reversed", value[::-1], False
+        yield "an item of another type", [*value[:-1], {"not": "expected"}], bool(value)
+        for position, item in enumerate(value[:3]):
+            for kind, other, _ in other_values(item):
+                yield f"in a list: {kind}", [*value[:position], other, *value[position + 1 :]], False
+    elif isinstance(value, dict):
+        yield "a key too many", {**value, "not_expected": 1}, True
+        for key, item in value.items():
+            yield "a key missing", {each: inner for each, inner in value.items() if each != key}, False
+            for kind, other, _ in other_values(item):
+                yield f"in a dict: {kind}", {**value, key: other}, False
+
+
+def _with(calls: Calls, number: int, name: str, arguments: Any) -> Calls:
+    return [*calls[:number], (name, arguments), *calls[number + 1 :]]
+
+
+# -- right values -----------------------------------------------------------------------------------------------------
+
+
+def description_of(task: Task, name: str) -> JsonDict:
+    return next(each for each in task.question["function"] if each["name"] == name)
+
+
+def accepted_of(task: Task, number: int, key: str) -> list[Any]:
+    assert task.answers is not None
+    ((_, accepted),) = task.answers[number].items()
+    return list(accepted.get(key, ()))
+
+
+def required_of(task: Task, number: int) -> list[str]:
+    assert task.answers is not None
+    ((name, _),) = task.answers[number].items()
+    return list(description_of(task, name)["parameters"]["required"])
+
+
+def right_call(task: Task, call: Mapping[str, Any]) -> tuple[str, JsonDict]:
+    """A call with the first accepted value of each argument; left out where only that is accepted."""
+    ((name, accepted),) = call.items()
+    values = {key: next((value for value in each if value != ""), None) for key, each in accepted.items()}
+    parameters = description_of(task, name)["parameters"]
+    given = {key: values[key] for key in parameters["properties"] if any(each != "" for each in accepted.get(key, ()))}
+    for key in parameters["required"]:
+        if key not in given and key in accepted:
+            given[key] = ""  # an empty text is what is accepted
+    return tool_name(name), {key: written(task, name, key, value) for key, value in given.items()}
+
+
+def shortest_call(task: Task, call: Mapping[str, Any]) -> tuple[str, JsonDict]:
+    ((name, accepted),) = call.items()
+    required = description_of(task, name)["parameters"]["required"]
+    tool, given = right_call(task, call)
+    return tool, {key: value for key, value in given.items() if key in required or "" not in accepted[key]}
+
+
+def other_right_values(task: Task, call: Mapping[str, Any], gold: JsonDict) -> Iterator[tuple[str, JsonDict]]:
+    ((name, accepted),) = call.items()
+    for key, values in accepted.items():
+        for value in [each for each in values if each != ""][1:]:
+            if key in gold:
+                yield tool_name(name), {**gold, key: written(task, name, key, value)}
+
+
+def written(task: Task, name: str, key: str, value: Any) -> Any:
+    """An accepted value as a model would give it; a literal where the language is not Python."""
+    described = description_of(task, name)["parameters"]["properties"].get(key, {})
+    type_name, item = described.get("type", ""), described.get("items", {}).get("type")
+    if task.category == "simple_java":
+        return java_text(value, type_name, item)
+    if task.category == "simple_javascript":
+        return javascript_text(value, type_name)
+    return _first_of_each_key(value)
+
+
+def _first_of_each_key(value: Any) -> Any:
+    """A value of which each dict has the first accepted value for each of its keys."""
+    if isinstance(value, dict):
+        firsts = {key: each if isinstance(each, list) else [each] for key, each in value.items()}
+        return {key: next(v for v in each if v != "") for key, each in firsts.items() if any(v != "" for v in each)}
+    return (
+        [_first_of_each_key(each) if isinstance(each, dict) else each for each in value]
+        if isinstance(value, list)
+        else value
+    )
+
+
+def java_text(value: Any, type_name: str, item: str | None) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        items = ", ".join(_java_scalar(each, item or "any") for each in value)
+        return f"new Object[]{{{items}}}" if type_name == "Array" else f"new ArrayList<>(Arrays.asList({items}))"
+    if isinstance(value, dict):
+        pairs = _first_of_each_key(value).items()
+        puts = " ".join(f'put("{key}", {_java_scalar(each, "any")});' for key, each in pairs)
+        return f"new HashMap<String, Object>() {{{{ {puts} }}}}"
+    return _java_scalar(value, type_name)
+
+
+def _without_quotes(value: str) -> str:
+    return value.replace('"', "") if value.startswith("new Object[]") else value
+
+
+def _java_scalar(value: Any, type_name: str) -> str:
+    return json.dumps(value) + {"long": "L", "float": "f"}.get(type_name, "")
+
+
+def javascript_text(value: Any, type_name: str) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {json.dumps(each)}" for k, each in _first_of_each_key(value).items()) + "}"
+    return json.dumps(value) + ("n" if type_name == "Bigint" else "")
+
+
+def _loose(task: Task, tool: str, key: str, value: Any) -> Any:
+    """A text, or the texts of a list, in capitals and with other punctuation, where the described type is that."""
+    described = next(each for each in task.question["function"] if tool_name(each["name"]) == tool)
+    type_name = described["parameters"]["properties"].get(key, {}).get("type")
+    if isinstance(value, str) and type_name in TEXT_TYPES:
+        return value.upper().replace(" ", "_") + "."
+    if isinstance(value, list) and type_name in ("array", "tuple"):
+        return [each.upper() + "-" if isinstance(each, str) else each for each in value]
+    return value
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# -- differences ------------------------------------------------------------------------------------------------------
+
+
+def reason_for_difference(
+    official: Official, task: Task, case: Case, theirs: bool | str, ours: str | None
+) -> str | None:
+    """Why the two differ; None where nothing that the verifier's README names explains it."""
+    values = [value for _, arguments in case.calls if isinstance(arguments, dict) for value in arguments.values()]
+    texts = [value for value in values if isinstance(value, str)]
+    expected = [each for call in task.row.expected_calls for each in call.arguments.values()]
+    if task.category in UNANSWERED:
+        return "a call whose arguments cannot be read is a call" if case.kind.startswith("arguments that are") else None
+    if task.category in LANGUAGES and any(_stands_in_no_list(option) for each in expected for option in each.accepted):
+        return "an accepted value that stands in no list counts as one that does"
+    if ours is not None:
+        if isinstance(theirs, str):
+            return f"the checker ends in a {theirs}"
+        no_literal = task.category in LANGUAGES and re.search("is a str; expected (HashMap|Array|array|dict)", ours)
+        return "a text that is no literal as a whole is not searched for one" if no_literal else None
+    if task.category in LANGUAGES:
+        if any("\n" in text for text in texts):
+            return "a literal may go over several lines"
+        if any(each.items == "any" for each in expected):
+            return "items of any type are read as what they look like"
+        if any(text.strip().startswith("new Object[]") and '"' in text for text in texts):
+            return "texts in a Java array are in quotes"
+    if any(official.verdict(task, list(order)) is True for order in permutations(case.calls)):
+        return "calls are paired with expected ones in the best way, whatever their order"
+    return None
+
+
+def _stands_in_no_list(option: Any) -> bool:
+    return isinstance(option, dict) and not all(isinstance(values, list) for values in option.values())
+
+
+def main() -> int:
+    official = Official()
+    table: dict[str, Counter[str]] = defaultdict(Counter)
+    reasons: Counter[str] = Counter()
+    faults = 0
+    impossible = []
+    for task in tasks():
+        for case in cases_of(task):
+            theirs, ours = official.verdict(task, case.calls), our_verdict(task, case.calls)
+            counts = table["a change within a list or dict" if case.kind.startswith("in a ") else case.kind]
+            counts["answers"] += 1
+            counts["official"] += theirs is True
+            counts["ours"] += ours is None
+            if case.kind == "right" and theirs is not True:
+                impossible.append((task.question["id"], ours))
+            if (ours is None) is not (theirs is True) or isinstance(theirs, str):
+                reason = reason_for_difference(official, task, case, theirs, ours)
+                counts["differ"] += 1
+                reasons[reason or "unexplained"] += 1
+                faults += reason is None
+                print(f"{task.question['id']}, {case.kind}: {case.calls!s:.300}: {theirs}; ours: {ours} ({reason})")
+            if case.is_right is False and ours is None:
+                faults += 1
+                print(f"{task.question['id']}, {case.kind}: taken although wrong: {case.calls!s:.300}")
+    print("right calls that the checker does not take:", impossible)
+    print("\n| Answers | Number | Taken by the checker | Taken by ours | Verdicts that differ |\n|---|---|---|---|---|")
+    for kind, counts in [*table.items(), ("all", sum(table.values(), Counter()))]:
+        print(
+            f"| {kind} | " + " | ".join(f"{counts[key]:,}" for key in ("answers", "official", "ours", "differ")) + " |"
+        )
+    for reason, count in reasons.most_common():
+        print(f"{count:,}: {reason}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
