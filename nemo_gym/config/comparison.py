@@ -52,9 +52,15 @@ def config_digest(config: Mapping[str, Any]) -> str:
 
 def differing_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The dotted paths at which the two differ, sorted."""
+    return list(differing_values(before, now))
+
+
+def differing_values(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[str | None, str | None]]:
+    """What stands at each dotted path at which the two differ, as JSON, sorted by path; None where nothing does."""
     old = dict(_leaves(comparable_config(before)))
     new = dict(_leaves(comparable_config(now)))
-    return sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
+    paths = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
+    return {path: (old.get(path), new.get(path)) for path in paths}
 
 
 def _without_places(node: Any, addresses: set[str], *, in_model: bool) -> Any:
