@@ -11,6 +11,7 @@ import contextlib
 import io
 import random
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Final, NoReturn
@@ -72,7 +73,7 @@ def judge(text: str, problem: Problem, limits: Limits) -> Verdict:
         except ProgramEndedError as ended:
             return Verdict(ended.reason, code)
         except ProgramRaisedError as raised:
-            return Verdict(reason_of(raised.kind), code)
+            return Verdict(reason_of(raised.kinds), code)
 
 
 def confinement(limits: Limits) -> tuple[str, ...]:
@@ -81,11 +82,13 @@ def confinement(limits: Limits) -> tuple[str, ...]:
         return program.confinement
 
 
-def reason_of(kind: str) -> str:
-    """The reason for an exception of that name. Names that are no built-in exception's are the program's own choice."""
-    if kind in _REASONS_OF_EXCEPTIONS:
-        return _REASONS_OF_EXCEPTIONS[kind]
-    return kind if _built_in(kind) is not None else "Exception"
+def reason_of(kinds: Sequence[str]) -> str:
+    """The reason for an exception whose type and bases have these names: the first that is a built-in one's.
+
+    Other names are the program's own choice, and none that metrics should have.
+    """
+    first = next((kind for kind in kinds if _built_in(kind) is not None), "Exception")
+    return _REASONS_OF_EXCEPTIONS.get(first, first)
 
 
 def _built_in(kind: str) -> type[BaseException] | None:
@@ -126,8 +129,7 @@ class _Tests:
         except RowFaultError:
             raise
         except Exception as error:
-            # A test that cannot go on with what it got has got something wrong.
-            return reason_of(error.kind) if isinstance(error, ProgramRaisedError) else candidate.reason_of(error)
+            return candidate.reason_of(error)
         if candidate.ended is not None:  # a test may catch whatever a call raises
             return candidate.ended.reason
         if not candidate.calls:
@@ -142,7 +144,7 @@ class _Candidate:
         self._program = program
         self.calls = 0
         self.ended: ProgramEndedError | None = None
-        self._raised: list[tuple[BaseException, str]] = []
+        self._raised: list[tuple[Exception, tuple[str, ...]]] = []
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         self.calls += 1
@@ -158,17 +160,17 @@ class _Candidate:
 
     def _raise(self, raised: ProgramRaisedError) -> NoReturn:
         """As the exception that it was, where tests can tell it: a built-in one of one text."""
-        kind = _built_in(raised.kind)
+        kind = next(filter(None, map(_built_in, raised.kinds)), None)
         error: Exception = raised
         if kind is not None and issubclass(kind, Exception):
             with contextlib.suppress(Exception):  # some take more than a text
                 error = kind(raised.text)
-        self._raised.append((error, raised.kind))
+        self._raised.append((error, raised.kinds))
         raise error from None
 
     def reason_of(self, error: Exception) -> str:
-        """The reason for what ended the tests: the program's own exception, or an assertion of theirs."""
-        return next((reason_of(kind) for own, kind in self._raised if own is error), WRONG_ANSWER)
+        """The reason for what ended the tests: the program's own exception, or that they cannot go on with a value."""
+        return next((reason_of(kinds) for own, kinds in self._raised if own is error), WRONG_ANSWER)
 
 
 def _compiled(field: str, source: str) -> CodeType:

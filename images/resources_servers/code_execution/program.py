@@ -5,7 +5,7 @@ It reads requests from one pipe and answers on another, each message ``length (4
     <- {"ready": ["seccomp", "landlock"]}                            before it has seen any program
     -> {"source": "def f(x): ...", "entry_point": "f"}               <- {"value": null}
     -> {"arguments": [...], "keywords": {...}}                       <- {"value": ...}
-    <- {"raised": "ZeroDivisionError", "text": "division by zero"}   where a program or a call raised
+    <- {"raised": [its type's name, its bases' names], "text": ...}  where a program or a call raised
     <- {"fault": "no_function"}                                      where there is nothing to call
 
 Values are written by ``plain_data``.
@@ -22,8 +22,9 @@ from typing import Any, Final
 from images.resources_servers.code_execution import plain_data
 from images.resources_servers.code_execution.confinement import confine
 
-LONGEST_TEXT: Final = 1000
-MODULE: Final = "program"
+_LONGEST_TEXT: Final = 1000
+_MOST_NAMES: Final = 20
+_MODULE: Final = "program"
 
 
 def serve(requests: int, replies: int, memory_bytes: int, cpu_s: int) -> None:
@@ -45,21 +46,28 @@ def serve(requests: int, replies: int, memory_bytes: int, cpu_s: int) -> None:
                 reply = {"value": plain_data.encode(value, strict=False)}
             data = plain_data.dumps(reply)
         except BaseException as error:
-            data = plain_data.dumps({"raised": type(error).__name__, "text": _text_of(error)})
+            data = plain_data.dumps({"raised": _names_of(error), "text": _text_of(error)})
         _write(replies, data)
 
 
 def _function_of(source: str, entry_point: str) -> Any:
-    code = compile(source, f"<{MODULE}>", "exec", dont_inherit=True)
+    code = compile(source, f"<{_MODULE}>", "exec", dont_inherit=True)
     # Data classes and the like look up the module that they stand in.
-    module = sys.modules[MODULE] = types.ModuleType(MODULE)
+    module = sys.modules[_MODULE] = types.ModuleType(_MODULE)
     exec(code, module.__dict__)
     return module.__dict__.get(entry_point)
 
 
+def _names_of(error: BaseException) -> list[str]:
+    try:
+        return [str(kind.__name__)[:_LONGEST_TEXT] for kind in type(error).__mro__[:_MOST_NAMES]]
+    except BaseException:
+        return []
+
+
 def _text_of(error: BaseException) -> str:
     try:
-        return str.__str__(str(error))[:LONGEST_TEXT]
+        return str.__str__(str(error))[:_LONGEST_TEXT]
     except BaseException:
         return ""
 

@@ -32,12 +32,14 @@ _CHUNK: Final = 1 << 16
 # The interpreter sees no site-packages and no environment but this; the order of sets is the same each time.
 _ENVIRONMENT: Final = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
 _OPTIONS: Final = ("-s", "-S", "-P", "-B")
-# Where our own modules are is forgotten before a program runs.
+# Our own modules, and where they are, are forgotten before a program runs.
 _BOOT: Final = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from images.resources_servers.code_execution.program import serve
 del sys.path[0]
+for name in [name for name in sys.modules if name.partition(".")[0] == "images"]:
+    del sys.modules[name]
 arguments = list(map(int, sys.argv[2:]))
 sys.argv[1:] = []
 serve(*arguments)
@@ -67,11 +69,11 @@ class ProgramEndedError(BaseException):
 
 
 class ProgramRaisedError(Exception):
-    """Loading or calling a program raised; of ``kind``, a name that it chose, with ``text``."""
+    """Loading or calling a program raised. ``kinds`` are the names that it gave of the exception's type and bases."""
 
-    def __init__(self, kind: str, text: str) -> None:
+    def __init__(self, kinds: tuple[str, ...], text: str) -> None:
         super().__init__(text)
-        self.kind = kind
+        self.kinds = kinds
         self.text = text
 
 
@@ -151,7 +153,8 @@ class Program:
             return answer["value"]
         if "fault" in answer:
             raise self._end("no_function")
-        raise ProgramRaisedError(str(answer.get("raised")), str(answer.get("text")))
+        kinds = answer.get("raised")
+        raise ProgramRaisedError(tuple(map(str, kinds)) if isinstance(kinds, list) else (), str(answer.get("text")))
 
     def _receive(self) -> dict[str, Any]:
         (size,) = struct.unpack(">I", self._read(4))

@@ -1,8 +1,8 @@
 """A filter of system calls (seccomp) that leaves a program what computing needs, and nothing that reaches others.
 
 A program may read files that it can open for reading, allocate memory, tell the time, sleep, and use what descriptors
-it has. It may not start a process or thread, execute, write to files, use sockets, send signals to others, watch or change
-other processes, or anything else that is not listed: such a call fails with ``EPERM``.
+it has. It may not start a process or thread, execute, write to files, use sockets, send signals to others, watch or
+change other processes, or do anything else that is not listed: such a call fails with ``EPERM``.
 
 Numbers of calls are those of the kernel's headers, ``asm/unistd_64.h`` and ``asm-generic/unistd.h``; the format of
 filters is that of seccomp(2), ``linux/filter.h`` and ``linux/audit.h``.
