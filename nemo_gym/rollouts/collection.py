@@ -7,8 +7,9 @@ import contextlib
 import difflib
 import errno
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Final
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import IO, Any, Final
 
 import tenacity
 
@@ -56,13 +57,18 @@ class RolloutCollectionHelper:
         async with self._connections.connected(registry):
             yield
 
+    async def get_host_view(self, registry: RegistryAddress) -> HostView:
+        """What ``registry`` serves; ``ConfigError`` says what to do when it is not there or not ready."""
+        async with self._connections.connected(registry) as connection:
+            return await connection.get_host_view()
+
     async def run_row(self, registry: RegistryAddress, row: Mapping[str, Any]) -> Outcome:
         """One rollout of ``row`` (which carries its rollout id). Only a request that makes no sense raises."""
         agent = find_agent_name(row) or ""
         body = _encoded(row)
         async with self._connections.connected(registry) as connection:
             view = await connection.get_host_view()
-            call = _AgentCall(connection, agent, _agent_url(view, agent, registry))
+            call = _AgentCall(connection, agent, agent_url(view, agent, registry))
             needed = view.needed_by(agent)
             with connection.death_watch.watching(needed) as death:
                 reply = asyncio.create_task(call.run(str(row[ROLLOUT_ID]), body))
@@ -77,13 +83,14 @@ class RolloutCollectionHelper:
             return await _with_cause(outcome, connection, needed)
 
     async def aggregate_metrics(
-        self, registry: RegistryAddress, agent: str, verify_responses: Sequence[Mapping[str, Any]]
+        self, registry: RegistryAddress, agent: str, verify_responses: Iterable[Mapping[str, Any]]
     ) -> dict[str, Any] | Failure:
         """The agent's own summary of these replies, or why there is none."""
-        body = json.dumps({"verify_responses": list(verify_responses)}).encode()
-        async with self._connections.connected(registry) as connection:
-            url = _agent_url(await connection.get_host_view(), agent, registry)
-            return await _AgentCall(connection, agent, url).aggregate(body)
+        with tempfile.TemporaryFile() as body:
+            _write_aggregate_body(body, verify_responses)
+            async with self._connections.connected(registry) as connection:
+                url = agent_url(await connection.get_host_view(), agent, registry)
+                return await _AgentCall(connection, agent, url).aggregate(body)
 
     async def load_records(self, registry: RegistryAddress, rollout_id: str) -> Gathered:
         """What the servers have recorded of a rollout; ``ConfigError`` when they have nothing."""
@@ -114,7 +121,7 @@ class _AgentCall:
             return Outcome(failure=answer)
         return judge_reply(self._agent, *answer)
 
-    async def aggregate(self, body: bytes) -> dict[str, Any] | Failure:
+    async def aggregate(self, body: IO[bytes]) -> dict[str, Any] | Failure:
         answer = await self._post("/aggregate_metrics", body)
         if isinstance(answer, Failure):
             return answer
@@ -142,7 +149,7 @@ class _AgentCall:
         self._connection.memory.plain_agents.add(self._url)
         return await self._post("/run", body)
 
-    async def _post(self, path: str, body: bytes) -> tuple[int, bytes] | Failure:
+    async def _post(self, path: str, body: bytes | IO[bytes]) -> tuple[int, bytes] | Failure:
         import aiohttp
 
         headers = {"Content-Type": "application/json", **self._connection.address.headers}
@@ -170,7 +177,17 @@ async def _with_cause(outcome: Outcome, connection: RegistryConnection, needed: 
     return outcome if cause is None else Outcome(failure=cause)
 
 
-def _agent_url(view: HostView, agent: str, registry: RegistryAddress) -> str:
+def _write_aggregate_body(stream: IO[bytes], verify_responses: Iterable[Mapping[str, Any]]) -> None:
+    """The request to ``/aggregate_metrics``, written to a file: a hundred thousand replies are too much for memory."""
+    stream.write(b'{"verify_responses":[')
+    for number, reply in enumerate(verify_responses):
+        stream.write((b"," if number else b"") + json.dumps(reply).encode())
+    stream.write(b"]}")
+    stream.seek(0)
+
+
+def agent_url(view: HostView, agent: str, registry: RegistryAddress) -> str:
+    """Where an agent is dialled; ``ConfigError`` when the registry does not serve it."""
     url = view.agent_urls.get(agent)
     if url is not None:
         return url

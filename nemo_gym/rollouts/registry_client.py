@@ -63,10 +63,11 @@ class DeadServer:
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """Each agent's URL as dialled from here, and the servers that a server needs in order to work."""
+    """Each agent's URL as dialled from here, the servers that a server needs in order to work, the config served."""
 
     agent_urls: Mapping[str, str]
     needs: Mapping[str, frozenset[str]]
+    config: Mapping[str, Any] = field(default_factory=dict)
 
     def needed_by(self, name: str) -> frozenset[str]:
         """``name`` and every server it calls, directly or through others."""
@@ -169,7 +170,7 @@ def parse_host_view(body: bytes, registry_url: str) -> HostView:
         url = _url_of(settings, registry_url) if server_type == AGENT_SERVER_TYPE else None
         if url is not None:
             agent_urls[name] = url
-    return HostView(agent_urls, needs)
+    return HostView(agent_urls, needs, config)
 
 
 def _url_of(settings: Mapping[str, Any], registry_url: str) -> str | None:
