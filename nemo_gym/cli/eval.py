@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from nemo_gym.cli import eval_results, eval_show
 from nemo_gym.cli.arguments import (
     Command,
     ConfigRequest,
@@ -127,4 +128,6 @@ COMMANDS = [
     ),
     Command("plan", "print a benchmark's tasks and the digests of their inputs", _add_plan_arguments, _plan),
     Command("prepare", "fetch and prepare a benchmark's data", add_config_options, _prepare),
+    *eval_results.COMMANDS,
+    *eval_show.COMMANDS,
 ]

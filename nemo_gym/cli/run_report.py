@@ -20,13 +20,18 @@ def emit_report(tally: RunTally, figures: Mapping[str, Any], files: Mapping[str,
     elif tally.scored:
         _emit_distribution(tally)
         emit("")
+    emit_figures(figures)
+    emit(format_pairs({f"{name}:": str(path) for name, path in files.items()}))
+
+
+def emit_figures(figures: Mapping[str, Any]) -> None:
+    """A run in figures, and the verifier's key metrics."""
     emit(format_pairs(_figures(figures)))
     emit("")
     if figures["key_metrics"]:
         emit("Key metrics")
         emit(format_pairs({name: _number(value) for name, value in figures["key_metrics"].items()}))
         emit("")
-    emit(format_pairs({f"{name}:": str(path) for name, path in files.items()}))
 
 
 def _emit_tasks(tally: RunTally) -> None:

@@ -43,7 +43,7 @@ def compare_runs(first: StoredRun, second: StoredRun) -> RunComparison:
     inputs = tuple(read_inputs(run.paths, run.results.notices) for run in (first, second))
     unknown: list[str] = []
     if all(inputs):
-        questions = tuple({task: found.question for task, found in side.items()} for side in inputs)
+        questions = tuple(_questions(side) for side in inputs)
     else:
         digests = tuple(_digests(run) for run in (first, second))
         questions = digests if all(digests) else ({}, {})
@@ -57,6 +57,10 @@ def compare_runs(first: StoredRun, second: StoredRun) -> RunComparison:
     else:
         unknown.append("Whether the runs' configurations differ is not known: a run has kept none.")
     return RunComparison(comparison, tuple(settings), tuple(unknown))
+
+
+def _questions(inputs: Mapping[str, TaskInput]) -> dict[str, object]:
+    return {task: found.question for task, found in inputs.items()}
 
 
 def _digests(run: StoredRun) -> dict[str, object]:
