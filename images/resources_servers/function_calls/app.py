@@ -20,6 +20,7 @@ from images.resources_servers.function_calls.matching import (
     calls_problem,
 )
 from images.resources_servers.function_calls.text_calls import calls_in_text
+from nemo_gym.servers.json_values import loads
 from nemo_gym.servers.messages import JsonDict, VerifyRequest
 from nemo_gym.servers.process import run_server
 from nemo_gym.servers.resources import ResourcesServer, ResourcesSettings
@@ -122,7 +123,7 @@ def read_items(items: Sequence[JsonDict]) -> Made:
         name, arguments = item.get("name"), item.get("arguments")
         if isinstance(arguments, str):
             try:
-                arguments = orjson.loads(arguments)
+                arguments = loads(arguments.encode())
             except orjson.JSONDecodeError as error:
                 problem = problem or f"the arguments of {name!r:.80} are no JSON: {error.msg}"
                 continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -48,7 +49,8 @@ def _calls_in(place: str) -> list[Call]:
     else:
         return _all(map(_json_call, value if isinstance(value, list) else [value]))
     try:
-        tree = ast.parse(place, mode="eval").body
+        with warnings.catch_warnings(action="ignore"):  # of escapes in texts that Python does not know
+            tree = ast.parse(place, mode="eval").body
         return _all(map(_python_call, tree.elts if isinstance(tree, (ast.List, ast.Tuple)) else [tree]))
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):  # what literal_eval may raise
         return []
@@ -65,12 +67,18 @@ def _json_call(value: Any) -> Call | None:
     if not isinstance(value, dict):
         return None
     name = value.get("name")
+    arguments: Any
     if isinstance(name, str):
-        arguments: Any = next((value[key] for key in _ARGUMENTS if key in value), {})
+        arguments = next((value[key] for key in _ARGUMENTS if key in value), {})
     elif len(value) == 1:
         ((name, arguments),) = value.items()
     else:
         return None
+    if isinstance(arguments, str):  # as the APIs have them
+        try:
+            arguments = orjson.loads(arguments)
+        except orjson.JSONDecodeError:
+            return None
     return Call(name, arguments) if name and isinstance(arguments, dict) else None
 
 
