@@ -17,7 +17,14 @@ from nemo_gym.errors import ConfigError
 from nemo_gym.rollouts.connection import ConnectionPool, RegistryConnection
 from nemo_gym.rollouts.records import Gathered, RecordedRollout, load_recorded_rollouts, load_records
 from nemo_gym.rollouts.registry_client import HostView, RegistryAddress, RegistryNotReadyError
-from nemo_gym.rollouts.replies import CONNECTION_LOST, Failure, Outcome, judge_reply
+from nemo_gym.rollouts.replies import (
+    CONNECTION_LOST,
+    Failure,
+    Outcome,
+    judge_metrics,
+    judge_reply,
+    write_aggregate_body,
+)
 from nemo_gym.rollouts.rows import ROLLOUT_ID, find_agent_name
 
 CAUSE_OF_BROKEN_CONNECTION_S: Final = 2.0
@@ -87,7 +94,7 @@ class RolloutCollectionHelper:
     ) -> dict[str, Any] | Failure:
         """The agent's own summary of these replies, or why there is none."""
         with tempfile.TemporaryFile() as body:
-            _write_aggregate_body(body, verify_responses)
+            write_aggregate_body(body, (json.dumps(reply).encode() for reply in verify_responses))
             async with self._connections.connected(registry) as connection:
                 url = agent_url(await connection.get_host_view(), agent, registry)
                 return await _AgentCall(connection, agent, url).aggregate(body)
@@ -125,12 +132,7 @@ class _AgentCall:
         answer = await self._post("/aggregate_metrics", body)
         if isinstance(answer, Failure):
             return answer
-        status, content = answer
-        with contextlib.suppress(ValueError):
-            reply = json.loads(content)
-            if status == 200 and isinstance(reply, dict):
-                return reply
-        return judge_reply(self._agent, status, content).failure or Failure("bad_reply", "", self._agent)
+        return judge_metrics(self._agent, *answer)
 
     async def _run_correlated(self, rollout_id: str, body: bytes) -> tuple[int, bytes] | Failure:
         """``/run`` below the rollout's own prefix, so that every server behind the agent knows the rollout.
@@ -175,15 +177,6 @@ async def _with_cause(outcome: Outcome, connection: RegistryConnection, needed: 
         return outcome
     cause = await connection.death_watch.find_cause(needed, within_s)
     return outcome if cause is None else Outcome(failure=cause)
-
-
-def _write_aggregate_body(stream: IO[bytes], verify_responses: Iterable[Mapping[str, Any]]) -> None:
-    """The request to ``/aggregate_metrics``, written to a file: a hundred thousand replies are too much for memory."""
-    stream.write(b'{"verify_responses":[')
-    for number, reply in enumerate(verify_responses):
-        stream.write((b"," if number else b"") + json.dumps(reply).encode())
-    stream.write(b"]}")
-    stream.seek(0)
 
 
 def agent_url(view: HostView, agent: str, registry: RegistryAddress) -> str:

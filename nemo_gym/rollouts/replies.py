@@ -6,11 +6,12 @@ finite number as its ``reward``. Everything else is a failure, and a failure is 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from nemo_gym.errors import RolloutFailedError
 
@@ -87,6 +88,28 @@ def judge_reply(server: str, status: int, body: bytes) -> Outcome:
         reason = f"answered without a finite number as its reward: {found}."
         return Outcome(reply=reply, failure=_failure(NO_REWARD, reason, server, status, body))
     return Outcome(reply=reply, reward=reward)
+
+
+def write_aggregate_body(stream: IO[bytes], replies: Iterable[bytes]) -> None:
+    """The request to ``/aggregate_metrics`` over replies, each the JSON of one, written to a file and rewound.
+
+    A hundred thousand replies are too much for memory.
+    """
+    stream.write(b'{"verify_responses":[')
+    for number, reply in enumerate(replies):
+        stream.write(b"," + reply if number else reply)
+    stream.write(b"]}")
+    stream.seek(0)
+
+
+def judge_metrics(server: str, status: int, body: bytes) -> dict[str, Any] | Failure:
+    """What a call of ``/aggregate_metrics`` was answered with: metrics, or why there are none."""
+    with contextlib.suppress(ValueError):
+        reply = json.loads(body)
+        if status == 200 and isinstance(reply, dict):
+            return reply
+    failure = judge_reply(server, status, body).failure
+    return failure or Failure(BAD_REPLY, "answered something that is no JSON object.", server, status)
 
 
 def find_culprit(body: bytes) -> str | None:

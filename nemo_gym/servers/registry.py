@@ -47,7 +47,8 @@ class Registry(Server):
         return [
             Route("GET", "/global_config_dict_yaml", self._global_config),
             Route("GET", "/server_instances", self._server_instances),
-            Route("GET", "/inside/{name}/{path:(ready)?}", self._ask_inside),
+            Route("GET", "/inside/{name}/{path:(ready|reverify_mode)?}", self._ask_inside),
+            Route("POST", "/inside/{name}/{path:(verify|aggregate_metrics)}", self._ask_inside),
         ]
 
     def on_input(self, line: bytes) -> None:
@@ -102,12 +103,18 @@ class Registry(Server):
         return json_response(list(self._instances.values()))
 
     async def _ask_inside(self, request: web.Request) -> web.StreamResponse:
-        """What a server on the internal network answers: it publishes no port, so its readiness is asked for here."""
-        name = request.match_info["name"]
+        """What a server on the internal network answers, which publishes no port.
+
+        Its readiness is asked for here; and its verdicts, by whoever serves it without an agent.
+        """
+        name, path = request.match_info["name"], f"/{request.match_info['path']}"
         url = self.bootstrap.inside.get(name)
         if url is None:
             raise RequestError(404, "not_found", f"no server {name!r} stands on this session's internal network alone")
-        reply = await self.client.get(name, url, f"/{request.match_info['path']}")
+        if request.method == "POST":
+            reply = await self.client.post(name, url, path, await request.read())
+        else:
+            reply = await self.client.get(name, url, path)
         return web.Response(status=reply.status, body=reply.body, content_type="application/json")
 
     # -- records -----------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def inside_app(answers: dict[str, tuple[int, bytes]], asked: list[tuple[str, str
         return web.Response(status=status, body=body, content_type="application/json")
 
     app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
+    app.router.add_route("*", "/{path:.*}", answer)
     return app
 
 
@@ -96,12 +96,30 @@ async def test_it_asks_a_server_that_only_it_reaches_and_passes_the_answer_on_as
             assert asked == [("/", "Bearer t0ken"), ("/ready", "Bearer t0ken")]
             assert (await get("/inside/sandbox/", token="wrong"))[0] == 401
             # no way to anybody else, nor to the server's other routes
-            for path in ("/inside/mcqa/", "/inside/sandbox/verify", "/inside/sandbox", "/inside/"):
+            for path in ("/inside/mcqa/", "/inside/sandbox/tool", "/inside/sandbox", "/inside/"):
                 assert (await get(path))[0] == 404
             status, body = await get("/inside/gone/ready")
             assert status == 502  # the one who waits goes on asking
             assert b"gone" in body
             assert len(asked) == 2
+
+
+async def test_a_server_that_only_it_reaches_verifies_through_it() -> None:
+    asked: list[tuple[str, str | None]] = []
+    says = {"/verify": (200, b'{"reward":1.0}'), "/reverify_mode": (200, b'"stateless"')}
+    async with serving_app(inside_app(says, asked)) as inside:
+        registry = Registry(Bootstrap("s", "registry", {}, "x", token="t0ken", inside={"sandbox": inside}))
+        async with serving_app(registry.build_app()) as url, aiohttp.ClientSession() as session:
+            headers = {"Authorization": "Bearer t0ken"}
+            async with session.post(url + "/inside/sandbox/verify", json={}, headers=headers) as response:
+                assert (response.status, await response.read()) == says["/verify"]
+            async with session.get(url + "/inside/sandbox/reverify_mode", headers=headers) as response:
+                assert await response.json() == "stateless"
+            async with session.post(url + "/inside/sandbox/verify", json={}) as response:
+                assert response.status == 401
+            async with session.post(url + "/inside/sandbox/seed_session", json={}, headers=headers) as response:
+                assert response.status == 404
+    assert [path for path, _ in asked] == ["/verify", "/reverify_mode"]
 
 
 @pytest.mark.parametrize("line", [b"junk", b"[]", b"{}", b'{"type": "host_view"}', b'{"type": "server_died"}', b""])
