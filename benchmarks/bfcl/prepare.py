@@ -37,6 +37,15 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
     **{category: (category,) for category in CATEGORIES},
 }
 
+INSTRUCTION: Final = """\
+You can call the functions below. Answer with the calls that the request needs and with nothing else, as a list in \
+Python syntax in which every argument is named:
+[first_function(count=1), second_function(city="Rome", tags=["a", "b"])]
+Where none of the functions helps, or the request lacks what a function needs, say so in words, without any call.
+
+The functions, in JSON:
+"""
+
 JsonDict = dict[str, Any]
 
 # What JSON schema calls the types of the source. "any" stands for objects that are written down as texts there.
@@ -55,11 +64,17 @@ _SCHEMA_KEYS: Final = ("description", "enum", "default", "maximum", "minItems", 
 _OTHER_LANGUAGES: Final = {"simple_java": ("java", "Java 8"), "simple_javascript": ("javascript", "JavaScript")}
 
 
-def prepare(output_path: Path, part: str = "all") -> Path:
-    """Write the rows of ``part``, which is a category, ``simple`` or ``all``, in the order of the source."""
+def prepare(output_path: Path, part: str = "all", form: str = "tools") -> Path:
+    """Write the rows of ``part``, which is a category, ``simple`` or ``all``, in the order of the source.
+
+    The functions are ``tools`` of the request, or, in the form ``text``, described in its first message.
+    """
     if part not in PARTS:
         raise ValueError(f"needed: a part, one of {', '.join(PARTS)}; found {part!r}")
-    return write_rows(output_path, (row for category in PARTS[part] for row in rows_of(category)))
+    if form not in ("tools", "text"):
+        raise ValueError(f"needed: a form, tools or text; found {form!r}")
+    rows = (row for category in PARTS[part] for row in rows_of(category))
+    return write_rows(output_path, rows if form == "tools" else map(asked_in_text, rows))
 
 
 def rows_of(category: str) -> Iterator[JsonDict]:
@@ -86,6 +101,19 @@ def row_of(category: str, question: Mapping[str, Any], answers: Sequence[Mapping
         "expected_calls": expected,
         "responses_create_params": {"input": turn, **({"tools": tools} if tools else {})},
     }
+
+
+def asked_in_text(row: JsonDict) -> JsonDict:
+    """A row whose functions stand in its first message, for models and endpoints without tools."""
+    params = row["responses_create_params"]
+    functions = [{key: tool[key] for key in ("name", "description", "parameters")} for tool in params.get("tools", ())]
+    instruction = INSTRUCTION + json.dumps(functions, ensure_ascii=False)
+    first, *others = params["input"]
+    if first["role"] == "system":
+        messages = [{**first, "content": f"{instruction}\n\n{first['content']}"}, *others]
+    else:
+        messages = [{"role": "system", "content": instruction}, first, *others]
+    return {**row, "responses_create_params": {"input": messages}}
 
 
 def tool_name(name: str) -> str:
@@ -160,8 +188,8 @@ def expected_call(function: Mapping[str, Any], accepted: Mapping[str, Sequence[A
             "accepted": list(accepted.get(name, ())),
             "required": name in required,
         }
-    for name in accepted.keys() - properties.keys():
-        if "" not in accepted[name]:
+    for name, values in accepted.items():
+        if name not in properties and "" not in values:
             arguments[name] = {"type": "any", "accepted": [], "required": True}
     return {"name": tool_name(function["name"]), "arguments": arguments}
 

