@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -107,11 +108,15 @@ async def test_an_instruction_that_cannot_be_checked_is_refused(
     assert words in reply.json()["error"]["message"]
 
 
-async def test_half_of_a_surrogate_pair_is_no_json(server: Running[InstructionFollowing]) -> None:
-    body = b'{"instruction_id_list": ["\\ud800"]}'
-    reply = await server.post("/verify", body)
-    assert reply.status == 422
-    assert "surrogate" in reply.json()["error"]["message"]
+@pytest.mark.parametrize(
+    "instruction", [(NUMBERS, {"N": 1}), ("language:response_language", {"language": "en"})], ids=["count", "language"]
+)
+async def test_an_answer_with_half_a_character_is_judged(
+    server: Running[InstructionFollowing], instruction: tuple[str, dict[str, Any]]
+) -> None:
+    text = "This is a sentence in English, with one number: 1 and a half character \ud83d in it."
+    reply = await server.post("/verify", json.dumps(row(text, instruction)).encode())
+    assert (reply.status, reply.json()["reward"]) == (200, 1.0)
 
 
 async def test_a_thousand_answers_at_a_time_are_all_judged(server: Running[InstructionFollowing]) -> None:
