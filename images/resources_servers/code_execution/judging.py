@@ -11,9 +11,8 @@ import contextlib
 import io
 import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import CodeType
 from typing import Any, Final, NoReturn
 
 from images.resources_servers.code_execution.confinement import hide_from_others
@@ -97,28 +96,27 @@ def _built_in(kind: str) -> type[BaseException] | None:
 
 
 class _Tests:
-    """The tests of a problem, compiled: faults of a row are found before a program runs."""
+    """The tests of a problem, ready to call: faults of a row are found before a program runs."""
 
     def __init__(self, problem: Problem) -> None:
         if not problem.entry_point.isidentifier():
             raise RowFaultError("entry_point", f"needed: the name of a function; found {problem.entry_point!r:.60}")
         self._entry_point = problem.entry_point
-        self._code = [_compiled("prompt", problem.prompt), _compiled("test", problem.test)]
+        # Helpers of the prompt are the row's own here, whatever a program makes of them.
+        self._names: dict[str, Any] = {"__name__": "tests"}
+        with _quiet():
+            for field, source in (("prompt", problem.prompt), ("test", problem.test)):
+                _run_of_row(field, source, self._names)
+        if not callable(self._names.get("check")):
+            raise RowFaultError("test", "it does not define check(candidate)")
 
     def run(self, program: Program) -> str:
         """The reason of the verdict on a program that is loaded."""
         candidate = _Candidate(program)
-        # Helpers of the prompt are the row's own here, and the tests of a row the same each time.
-        names: dict[str, Any] = {"__name__": "tests"}
-        random.seed(0)
-        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for code in self._code:
-                _run_of_row(code, names)
-            names[self._entry_point] = candidate
-            if not callable(names.get("check")):
-                raise RowFaultError("test", "it does not define check(candidate)")
-            return self._reason(names["check"], candidate)
+        self._names[self._entry_point] = candidate
+        random.seed(0)  # the tests of a row are the same each time
+        with _quiet():
+            return self._reason(self._names["check"], candidate)
 
     @staticmethod
     def _reason(check: Any, candidate: _Candidate) -> str:
@@ -173,18 +171,20 @@ class _Candidate:
         return next((reason_of(kinds) for own, kinds in self._raised if own is error), WRONG_ANSWER)
 
 
-def _compiled(field: str, source: str) -> CodeType:
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What tests print and warn of is for nobody."""
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _run_of_row(field: str, source: str, names: dict[str, Any]) -> None:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return compile(source, f"<{field}>", "exec", dont_inherit=True)
+        code = compile(source, f"<{field}>", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise RowFaultError(field, f"it is no Python: {error}") from None
-
-
-def _run_of_row(code: CodeType, names: dict[str, Any]) -> None:
     try:
         exec(code, names)
     except Exception as error:
-        field = code.co_filename.strip("<>")
         raise RowFaultError(field, f"it cannot be run: {type(error).__name__}: {error}") from None

@@ -1,8 +1,9 @@
 """A filter of system calls (seccomp) that leaves a program what computing needs, and nothing that reaches others.
 
 A program may read files that it can open for reading, allocate memory, tell the time, sleep, and use what descriptors
-it has. It may not start a process or thread, execute, write to files, use sockets, send signals to others, watch or
-change other processes, or do anything else that is not listed: such a call fails with ``EPERM``.
+it has. It may not start a process or thread, execute, write to files, use sockets, send signals, watch or change other
+processes, or do anything else that is not listed: such a call fails with ``EPERM``. As it cannot signal itself either,
+what killed it was the kernel or whoever started it.
 
 Numbers of calls are those of the kernel's headers, ``asm/unistd_64.h`` and ``asm-generic/unistd.h``; the format of
 filters is that of seccomp(2), ``linux/filter.h`` and ``linux/audit.h``.
@@ -63,8 +64,8 @@ _IOCTL: Final = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _Instruction = tuple[int, int, int, int]
 
 
-def filter_program(pid: int, machine: str | None = None) -> bytes | None:
-    """The filter of the process ``pid`` as the kernel reads it; None for a machine whose calls are not known here."""
+def filter_program(machine: str | None = None) -> bytes | None:
+    """The filter as the kernel reads it; None for a machine whose calls are not known here."""
     known = _ARCHITECTURES.get(machine or os.uname().machine)
     if known is None:
         return None
@@ -76,22 +77,20 @@ def filter_program(pid: int, machine: str | None = None) -> bytes | None:
     for numbers in _FREE.values():
         if (number := numbers[column]) is not None:
             program += [(_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
-    for numbers, body in _conditional(pid):
+    for numbers, body in _conditional():
         if (number := numbers[column]) is not None:
             program += [(_IF_EQUAL, 0, len(body), number), *body]
     program.append((_RETURN, 0, 0, _REFUSE))
     return b"".join(struct.pack("HBBI", *instruction) for instruction in program)
 
 
-def _conditional(pid: int) -> list[tuple[tuple[int | None, int | None], list[_Instruction]]]:
+def _conditional() -> list[tuple[tuple[int | None, int | None], list[_Instruction]]]:
     """Calls that are allowed with some arguments: their numbers, and what decides."""
     return [
         ((2, None), _none_of_bits(1, _WRITING)),  # open
         ((257, 56), _none_of_bits(2, _WRITING)),  # openat
         ((72, 25), _one_of(1, _FCNTL)),  # fcntl
         ((16, 29), _one_of(1, _IOCTL)),  # ioctl
-        ((62, 129), _one_of(0, (pid,))),  # kill
-        ((234, 131), _one_of(0, (pid,))),  # tgkill
         ((302, 261), _is_null(2)),  # prlimit64, to read limits
     ]
 
