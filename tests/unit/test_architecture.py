@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "deployment": {"errors", "config", "containers"},
     "environment": {"errors", "config", "containers", "servers", "eval", "rollouts", "deployment"},
     "cli": {"errors", "config", "containers", "servers", "eval", "rollouts", "deployment", "environment"},
+    "testing": {"errors", "config", "containers", "servers", "eval", "rollouts", "deployment", "environment"},
     "__main__": {"cli"},
     "images": {"errors", "servers"},
     "benchmarks": {"errors", "config", "eval", "environment"},
@@ -43,6 +44,7 @@ SDK_USERS = {
     "nemo_gym/containers/engine_endpoint.py",
 }
 MOST_LINES = 400
+LIGHT = ["nemo_gym.environment", "nemo_gym.config", "nemo_gym.containers", "nemo_gym.testing"]
 
 # each module's text, by its path below the root
 MODULES = {
@@ -207,7 +209,7 @@ def run(code: str) -> Any:
 
 
 class TestImporting:
-    @pytest.mark.parametrize("module", ["nemo_gym.environment", "nemo_gym.config", "nemo_gym.containers", "nemo_gym"])
+    @pytest.mark.parametrize("module", [*LIGHT, "nemo_gym"])
     def test_changes_nothing_and_loads_nothing_heavy(self, module: str) -> None:
         heavy = ["docker", "requests", "omegaconf", "aiohttp", "pydantic", "rich", "yaml", "asyncio", "psutil"]
         assert run(f"import {module}; result = [m for m in {heavy} if m in sys.modules]") == []
