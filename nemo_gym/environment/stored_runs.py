@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from nemo_gym.config.task_ids import task_id_of_row
+from nemo_gym.config.yaml_files import parse_yaml_dict
 from nemo_gym.containers.image_lock import ImageLock, read_lock
 from nemo_gym.errors import ConfigError
 from nemo_gym.eval.canonical_json import dumps_canonical
@@ -133,7 +134,12 @@ def load_run(paths: ResultPaths, *, results_needed: bool = True) -> StoredRun:
         results = read_stored(paths, name_task)
     else:
         results = StoredResults(paths, notices=[f"{paths.rollouts} is not there: the run has written no result."])
-    run = StoredRun(paths, results)
+    return load_parts(paths, results)
+
+
+def load_parts(paths: ResultPaths, results: StoredResults | None = None) -> StoredRun:
+    """What the files beside the rollouts at ``paths`` say, with ``results``, which are not read here."""
+    run = StoredRun(paths, results or StoredResults(paths))
     load = _PartLoader(run.unrecorded)
     run.record = load(paths.run, lambda path: parse_run_record(path.read_bytes(), str(path)))
     run.plan = load(paths.plan, lambda path: EvalPlan.from_json(path.read_bytes()))
@@ -193,16 +199,7 @@ def _canonical(value: Any) -> bytes:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        config = yaml.load(path.read_bytes(), Loader=loader)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"it is no YAML: {error}") from error
-    if not isinstance(config, dict):
-        raise ConfigError("it holds no configuration")
-    return {str(key): value for key, value in config.items()}
+    return parse_yaml_dict(path.read_text(encoding="utf-8"), str(path))
 
 
 def _read_aggregates(path: Path) -> list[dict[str, Any]]:

@@ -126,8 +126,17 @@ def _read_rollouts(
         stored.rollouts.append(StoredRollout(*key, task, reward, elapsed_s, tokens_in, tokens_out))
     if twice:
         stored.notices.append(f"{path}: {twice} rollouts stand there twice; the first of each counts.")
+    _name_by_inputs(stored, name_task)
     stored.rollouts.sort()
     return scored
+
+
+def _name_by_inputs(stored: StoredResults, name_task: NameTask) -> None:
+    """Give rollouts the task ids of their rows where the replies, of servers made elsewhere, do not hold the row."""
+    nameless = {rollout.task_index for rollout in stored.rollouts if rollout.task == str(rollout.task_index)}
+    names = _names_from_inputs(stored, name_task, nameless)
+    if names:
+        stored.rollouts = [r._replace(task=names.get(r.task_index, r.task)) for r in stored.rollouts]
 
 
 def _read_failures(
@@ -155,14 +164,17 @@ def _read_failures(
 
 
 def _names_from_inputs(stored: StoredResults, name_task: NameTask, indices: set[int]) -> dict[int, str]:
-    """The task ids of these positions, where the file of inputs has them."""
+    """The task ids of these positions, where the file of inputs has ids; empty where rows are known by position."""
     path, names = stored.paths.materialized_inputs, dict[int, str]()
     if not indices or not path.is_file():
         return names
     for line in iter_objects(path, stored.notices):
         index = checked_key(line, path)[0]
+        name = _named(line, path, name_task)
+        if line.number == 1 and name == str(index):
+            break
         if index in indices:
-            names[index] = _named(line, path, name_task)
+            names[index] = name
     return names
 
 

@@ -60,8 +60,8 @@ class VerifierClient:
             )
         if mode == UNSUPPORTED:
             raise ConfigError(
-                f"The server {verifier.name!r} cannot verify again: its rewards depend on the state of a session, which "
-                "ended with its rollout. Run the benchmark anew to have rewards of the current verifier."
+                f"The server {verifier.name!r} cannot verify again: its rewards depend on the state of a session, "
+                "which ended with its rollout. Run the benchmark anew to have rewards of the current verifier."
             )
 
     async def verify(self, verifier: Verifier, body: bytes) -> Outcome:
