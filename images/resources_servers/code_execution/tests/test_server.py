@@ -23,6 +23,15 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 # Little enough to wait for: nothing that these programs should do takes half a second.
 SETTINGS = {"program_cpu_s": 1, "program_deadline_s": 4, "program_memory_mib": 256, "workers": 8}
 
+# They compute until they are ended, as others do that are tried here.
+COSTLY = {
+    "endless loop at the top level",
+    "endless computation in C",
+    "takes the pipe's writing away",
+    "a value without end",
+    "much output",
+}
+
 TEST = """
 def check(candidate):
     for x in (0, 1, 2.5, -3):
@@ -92,7 +101,7 @@ async def test_answers_get_their_verdict(server: Running[CodeExecution], text: s
 
 
 async def test_no_hostile_program_scores_or_stays(server: Running[CodeExecution]) -> None:
-    programs = [program for program in HOSTILE if not program.harmful]
+    programs = [program for program in HOSTILE if not program.harmful and program.name not in COSTLY]
     replies = await asyncio.gather(*(verified(server, fenced(program.named("double"))) for program in programs))
     verdicts = {program.name: reply["reason"] for program, reply in zip(programs, replies, strict=True)}
     expected = {program.name: program.reasons for program in programs}
@@ -130,7 +139,7 @@ def ancestors(pid: str) -> list[bytes]:
 
 
 async def test_many_at_once_all_get_an_answer_and_others_do_not_wait(server: Running[CodeExecution]) -> None:
-    texts = [fenced("def double(x):\n    while True: pass\n"), *[fenced(RIGHT)] * 40]
+    texts = [fenced("def double(x):\n    while True: pass\n"), *[fenced(RIGHT)] * 20]
     verdicts = asyncio.gather(*(verified(server, text) for text in texts))
     slowest = 0.0
     while not verdicts.done():
@@ -140,7 +149,7 @@ async def test_many_at_once_all_get_an_answer_and_others_do_not_wait(server: Run
         await asyncio.sleep(0.05)
     late, *others = await verdicts
     assert late["reason"] == "timeout"
-    assert [reply["reward"] for reply in others] == [1.0] * 40
+    assert [reply["reward"] for reply in others] == [1.0] * 20
     assert slowest < 1.0
 
 
