@@ -15,7 +15,7 @@ from images.resources_servers.code_execution.judging import PASSED, Problem, Row
 from images.resources_servers.code_execution.sandbox import Limits, SandboxError
 from nemo_gym.errors import ConfigError
 from nemo_gym.servers.base import InvalidRequestError
-from nemo_gym.servers.bounded import BoundedPool, CallLateError, available_cpus
+from nemo_gym.servers.bounded import BoundedPool, CallDiedError, CallLateError, available_cpus
 from nemo_gym.servers.logs import logger
 from nemo_gym.servers.messages import JsonDict, VerifyRequest
 from nemo_gym.servers.process import run_server
@@ -82,6 +82,10 @@ class CodeExecution(ResourcesServer):
         except CallLateError:
             # A test computes for milliseconds, unless it is given something vast to compare.
             verdict = Verdict("timeout")
+        except CallDiedError as error:
+            # Where memory is short, programs go first: what ends the process of the tests is what they were given.
+            logger.warning("the process that runs tests died: %s", error)
+            verdict = Verdict("crashed")
         return {
             "reward": float(verdict.reason == PASSED),
             "reason": verdict.reason,

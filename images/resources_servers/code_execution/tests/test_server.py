@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from images.resources_servers.code_execution import app
 from images.resources_servers.code_execution.app import CodeExecution
+from images.resources_servers.code_execution.sandbox import Limits
 from nemo_gym.errors import ConfigError
 from nemo_gym.servers.testing import Running, bootstrap_for, serving, start_worker_server
 from tests.support.hostile_programs import HOSTILE
@@ -164,6 +165,22 @@ async def test_what_takes_the_tests_too_long_to_compare_is_wrong(
         reply = await verified(running, fenced(source), test=test)
         assert (reply["reward"], reply["reason"]) == (0.0, "timeout")
         assert (await verified(running, fenced(RIGHT)))["reward"] == 1.0
+
+
+async def test_what_ends_the_process_of_the_tests_is_wrong(server: Running[CodeExecution]) -> None:
+    test = "import os\ndef check(candidate):\n    candidate(1)\n    os._exit(3)\n"
+    reply = await verified(server, fenced(RIGHT), test=test)
+    assert (reply["reward"], reply["reason"]) == (0.0, "crashed")
+    assert (await verified(server, fenced(RIGHT)))["reward"] == 1.0
+
+
+async def test_no_verdict_where_programs_cannot_be_run(
+    server: Running[CodeExecution], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.server, "_limits", Limits(memory_bytes=1 << 70))
+    reply = await server.post("/verify", row(fenced(RIGHT)))
+    assert reply.status == 500
+    assert "a program's process" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("field", ["entry_point", "test", "response", "responses_create_params"])
