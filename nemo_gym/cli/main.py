@@ -12,10 +12,10 @@ import difflib
 import re
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import nemo_gym
-from nemo_gym.cli import env, eval, images, listing, new
+from nemo_gym.cli import clean, completion, env, eval, images, listing, new
 from nemo_gym.cli.arguments import Command, refuse_leftovers
 from nemo_gym.cli.output import StdoutClosedError, discard_stdout, logging_restored, note
 from nemo_gym.cli.stopping import Stopped, signals_raise
@@ -69,11 +69,13 @@ def build_parser() -> argparse.ArgumentParser:
         ("eval", "prepare, plan or run a benchmark", eval.COMMANDS),
         ("images", "build, show, push, lock or remove the images of servers", images.COMMANDS),
         ("new", "begin a server or a benchmark of your own", new.COMMANDS),
+        ("completion", "print a script that completes commands and names in bash or zsh", completion.COMMANDS),
     ]
     for name, summary, commands in described:
         group = groups.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         _add_commands(group, commands)
-    _name_commands(parser, [name for name, _, _ in described])
+    _add_command(groups, clean.COMMAND)
+    _name_commands(parser, [*(name for name, _, _ in described), clean.COMMAND.name])
     return parser
 
 
@@ -99,6 +101,7 @@ def _run(argv: Sequence[str]) -> int:
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else USAGE
     try:
+        arguments.argv = list(argv)
         arguments.overrides = refuse_leftovers(arguments, leftovers)
         code: int = arguments.run(arguments)
         return code
@@ -120,19 +123,23 @@ def _run(argv: Sequence[str]) -> int:
 def _add_commands(group: argparse.ArgumentParser, commands: Sequence[Command]) -> None:
     choices = group.add_subparsers(metavar="COMMAND", required=True)
     for command in commands:
-        parser = choices.add_parser(
-            command.name,
-            help=command.summary,
-            description=command.description or command.summary,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        command.add_arguments(parser)
-        parser.set_defaults(run=command.run, takes_overrides=command.takes_overrides, prog=parser.prog)
-        if command.takes_overrides:
-            parser.usage = parser.format_usage().removeprefix("usage: ").strip() + " [key=value ...]"
-        parser.set_defaults(known_options=[option for action in parser._actions for option in action.option_strings])
+        _add_command(choices, command)
     _name_commands(group, [command.name for command in commands])
+
+
+def _add_command(choices: argparse._SubParsersAction[Any], command: Command) -> None:
+    parser = choices.add_parser(
+        command.name,
+        help=command.summary,
+        description=command.description or command.summary,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    parser.set_defaults(run=command.run, takes_overrides=command.takes_overrides, prog=parser.prog)
+    if command.takes_overrides:
+        parser.usage = parser.format_usage().removeprefix("usage: ").strip() + " [key=value ...]"
+    parser.set_defaults(known_options=[option for action in parser._actions for option in action.option_strings])
 
 
 def _name_commands(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:

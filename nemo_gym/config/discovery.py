@@ -116,6 +116,12 @@ def _listing(names: Sequence[str]) -> str:
     return f" There {'is' if len(names) == 1 else 'are'} {shown}." if names else ""
 
 
+def list_names(folder: str, roots: Sequence[Path]) -> list[str]:
+    """Every NAME and NAME/FLAVOR below ``folder`` (``benchmarks``, ``images/<server type>``). Parses no file."""
+    names = [name for name, _ in _folders(folder, roots)]
+    return sorted([*names, *(f"{name}/{flavor}" for name in names for flavor in _all_flavors(folder, name, roots))])
+
+
 def list_benchmarks(roots: Sequence[Path]) -> list[BenchmarkEntry]:
     """All benchmarks of ``roots`` by name; of two with one name, that of the first root."""
     servers = {entry.name: entry for entry in list_servers("resources_servers", roots)}

@@ -151,6 +151,11 @@ def superseded(engine: ContainerEngine, wanted: Sequence[ImageEntry]) -> list[Im
     ]
 
 
+def count_stages(engine: ContainerEngine) -> int:
+    """How many stages of builds the engine keeps as the build cache."""
+    return len(engine.find_dangling_images(LABEL_BUILD_STAGE))
+
+
 def prune(engine: ContainerEngine, old: Sequence[ImageEntry]) -> tuple[list[ImageEntry], list[ImageEntry]]:
     """Remove tags, and the build cache; those removed, and those that a container or another image still uses."""
     removed, used = [], []
