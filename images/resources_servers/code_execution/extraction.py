@@ -22,6 +22,7 @@ _INDENT: Final = "    "
 # A block that is never closed ends with the text: the answer was cut off in it.
 _FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
+_FUTURE = re.compile(r"^from __future__ import .*\n", re.MULTILINE)
 _CODE_LINE = re.compile(r"(?:import|from|def|class|async def|@)\b|@|[A-Za-z_]\w*(?:\s*:[^=\n]+)?\s*=(?!=)")
 
 
@@ -39,10 +40,10 @@ def find_program(text: str, prompt: str, entry_point: str) -> str | None:
     preamble = preamble_of(prompt, entry_point)
     for block in reversed(blocks):
         if defines.search(block):
-            return preamble + block
+            return _after(preamble, block)
     before = _FENCE.split(text, maxsplit=1)[0][-LONGEST_TEXT:]
     if defines.search(before):
-        return preamble + _code_amid_prose(before, defines)
+        return _after(preamble, _code_amid_prose(before, defines))
     if not _is_begun(prompt, entry_point):
         return None
     return next(filter(None, (_continued(prompt, body) for body in [*bodies[::-1][:_MOST_BLOCKS], before])), None)
@@ -53,6 +54,12 @@ def preamble_of(prompt: str, entry_point: str) -> str:
     begun = _start_of(prompt, entry_point)
     before = prompt if begun is None else prompt[:begun]
     return before if not before or before.endswith("\n") else before + "\n"
+
+
+def _after(preamble: str, code: str) -> str:
+    """Both as one program: imports from ``__future__`` stand before all else."""
+    features = _FUTURE.findall(code) if preamble.strip() else []
+    return "".join(features) + preamble + (_FUTURE.sub("", code) if features else code)
 
 
 def parses(source: str) -> bool:

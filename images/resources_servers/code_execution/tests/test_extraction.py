@@ -50,7 +50,9 @@ def called(program: str | None, values: Any = (1, 2)) -> Any:
         f"```python\n{WHOLE}```\nTry it:\n```python\nprint(quadruple([1]))\n```\n```\n[4]\n```",
         "```python\nquadruple = lambda values: [4 * x for x in values]\n```",
         "```python\nasync_free = 1\n\n@staticmethod\ndef quadruple(values):\n    return [4 * x for x in values]\n```",
+        f"```python\nfrom __future__ import annotations\n\n{WHOLE}```",
         WHOLE,
+        f"{WHOLE}\nFor example:\n\n```\nquadruple([1])\n```",
         f"{PROMPT}{BODY}\n",
         f"Here is the function:\n\n{WHOLE}\nIt doubles twice.",
         ("Here you are.\nimport math\n\nfactor = int(math.sqrt(16))\n\n@staticmethod\ndef quadruple(values):\n"
@@ -63,9 +65,10 @@ def called(program: str | None, values: Any = (1, 2)) -> Any:
         "result = []\nfor x in values:\n    result.append(4 * x)\nreturn result",
         f"{BODY}\n\nThat is all.",
         f"{BODY}\n\ndef main():\n    quadruple(",
+        f"from __future__ import annotations\n{WHOLE}",
         f"{BODY}\n```\nNow you know.",
     ],
-    ids=range(27),
+    ids=range(30),
 )  # fmt: skip
 def test_the_function_is_found_however_it_is_written(text: str) -> None:
     assert called(find_program(text, PROMPT, "quadruple")) == [4, 8]
