@@ -13,6 +13,7 @@ import pytest
 from benchmarks.bfcl import prepare as script
 from benchmarks.bfcl.prepare import CATEGORIES, PARTS, asked_in_text, json_schema, prepare, row_of
 from images.resources_servers.function_calls.app import FunctionCalls
+from nemo_gym.config.discovery import describe_flavor, list_benchmarks
 from nemo_gym.config.sources import install_root
 from nemo_gym.environment import PlannedBenchmark, plan_benchmark
 from tests.support.tool_use import Calls, run_rows
@@ -286,6 +287,18 @@ def test_each_part_is_a_flavor(plan_of: Callable[..., PlannedBenchmark], part: s
     params = planned.rows[0]["responses_create_params"]
     assert (params["max_output_tokens"], params["temperature"]) == (2048, 0.0)
     assert planned.rows[0]["agent_ref"]["name"] == "bfcl_simple_agent"
+
+
+def test_the_flavors_say_how_many_rows_they_have() -> None:
+    root = install_root()
+    (bfcl,) = (entry for entry in list_benchmarks([root]) if entry.name == "bfcl")
+    flavors = {each: describe_flavor(bfcl, each, root / f"benchmarks/bfcl/{each}.yaml") for each in bfcl.flavors}
+    assert set(flavors) == {*PARTS, "text"} - {"all"}
+    rows = {name: flavor.num_rows or 0 for name, flavor in flavors.items()}
+    assert bfcl.num_rows == rows["text"] == sum(rows[category] for category in CATEGORIES) == 3641
+    assert rows["simple"] == sum(rows[category] for category in PARTS["simple"])
+    for flavor in flavors.values():
+        assert flavor.description.startswith(f"{flavor.num_rows:,} questions of BFCL ")
 
 
 def test_the_flavor_text_asks_for_calls_in_text(plan_of: Callable[..., PlannedBenchmark]) -> None:
