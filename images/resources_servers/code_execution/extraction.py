@@ -29,8 +29,9 @@ _CODE_LINE = re.compile(r"(?:import|from|def|class|async def|@)\b|@|[A-Za-z_]\w*
 def find_program(text: str, prompt: str, entry_point: str) -> str | None:
     """The program that ``text`` answers ``prompt`` with. ``prompt`` may be empty, or prose in comments.
 
-    The last fenced block that defines ``entry_point`` counts, else what the text outside of blocks defines, else the
-    last block or the text as the body that continues the prompt.
+    The last fenced block that defines ``entry_point`` counts, without what is no Python in it, such as an example that
+    was cut off; else what the text before the first block defines, else the last block or the text as the body that
+    continues the prompt.
     """
     text = text.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n")
     # The indent of a body counts where it continues a function.
@@ -40,7 +41,7 @@ def find_program(text: str, prompt: str, entry_point: str) -> str | None:
     preamble = preamble_of(prompt, entry_point)
     for block in reversed(blocks):
         if defines.search(block):
-            return _after(preamble, block)
+            return _after(preamble, block if parses(block) else _code_amid_prose(block, defines))
     before = _FENCE.split(text, maxsplit=1)[0][-LONGEST_TEXT:]
     if defines.search(before):
         return _after(preamble, _code_amid_prose(before, defines))
@@ -98,7 +99,7 @@ def _code_amid_prose(text: str, defines: re.Pattern[str]) -> str:
             source = "\n".join(lines[start:end])
             if parses(source):
                 return source + "\n"
-    return "\n".join(lines[first:]) + "\n"
+    return "\n".join(lines[first:]).rstrip() + "\n"
 
 
 def _ends(lines: list[str], least: int) -> Iterator[int]:

@@ -51,6 +51,9 @@ def called(program: str | None, values: Any = (1, 2)) -> Any:
         "```python\nquadruple = lambda values: [4 * x for x in values]\n```",
         "```python\nasync_free = 1\n\n@staticmethod\ndef quadruple(values):\n    return [4 * x for x in values]\n```",
         f"```python\nfrom __future__ import annotations\n\n{WHOLE}```",
+        f"```python\n{WHOLE}\n# Example:\nprint(quadruple([1, 2, 3, 4",
+        f"```python\n{WHOLE}\n>>> quadruple([1])\n[4]\n```",
+        f"```python\nThe function:\n{WHOLE}```",
         WHOLE,
         f"{WHOLE}\nFor example:\n\n```\nquadruple([1])\n```",
         f"{PROMPT}{BODY}\n",
@@ -68,7 +71,7 @@ def called(program: str | None, values: Any = (1, 2)) -> Any:
         f"from __future__ import annotations\n{WHOLE}",
         f"{BODY}\n```\nNow you know.",
     ],
-    ids=range(30),
+    ids=range(33),
 )  # fmt: skip
 def test_the_function_is_found_however_it_is_written(text: str) -> None:
     assert called(find_program(text, PROMPT, "quadruple")) == [4, 8]
