@@ -35,7 +35,7 @@ _BASH_NAMES: Final = (
     '_gym_{function}() {{ compgen -W "$("${{COMP_WORDS[0]}}" completion names {kind} 2>/dev/null)" -- "$1"; }}'
 )
 _ZSH_NAMES: Final = (
-    '_gym_{function}() {{ local -a names; names=(${{(f)"$(${{words[1]}} completion names {kind} 2>/dev/null)"}}); '
+    '_gym_{function}() {{ local -a names; names=(${{(f)"$(gym completion names {kind} 2>/dev/null)"}}); '
     "compadd -a names; }}"
 )
 
