@@ -285,7 +285,7 @@ def test_each_part_is_a_flavor(plan_of: Callable[..., PlannedBenchmark], part: s
     planned = plan_of(f"bfcl/{part}", part)
     assert {row["category"] for row in planned.rows} == set(PARTS[part])
     params = planned.rows[0]["responses_create_params"]
-    assert (params["max_output_tokens"], params["temperature"]) == (2048, 0.0)
+    assert (params["max_output_tokens"], params["temperature"]) == (1024, 0.0)
     assert planned.rows[0]["agent_ref"]["name"] == "bfcl_simple_agent"
 
 
