@@ -51,7 +51,9 @@ def test_the_model_is_shown_the_function_and_not_its_tests(tmp_path: Path, monke
     assert planned.task_ids() == ["HumanEval/0", "HumanEval/10", "HumanEval/2"]
     row = planned.rows[1]
     (message,) = row["responses_create_params"]["input"]
-    assert message["content"].startswith(f"Complete this Python function:\n\n```python\n{PROBLEMS[1]['prompt']}\n```\n\n")
+    assert message["content"].startswith(
+        f"Complete this Python function:\n\n```python\n{PROBLEMS[1]['prompt']}\n```\n\n"
+    )
     assert "check(" not in message["content"]
     assert row["responses_create_params"]["max_output_tokens"] == 1024
     assert row["test"] == PROBLEMS[1]["test"]

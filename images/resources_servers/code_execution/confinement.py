@@ -51,10 +51,10 @@ def confine(*, memory_bytes: int, cpu_s: int) -> list[str]:
     ``cpu_s`` counts from the process's start. ``OSError`` where what every kernel has cannot be set.
     """
     _prctl(_SET_PDEATHSIG, signal.SIGKILL)
-    hide_from_others()
-    # When the container runs out of memory, it is this process that goes.
+    # When the container runs out of memory, it is this process that goes. What is hidden cannot write there any more.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:  # noqa: PTH123
         score.write("1000")
+    hide_from_others()
     _prctl(_SET_NO_NEW_PRIVS, 1)
     in_force = ["landlock"] if _restrict_files() else []
     # The signal of the first limit says what it is; a program that ignores it is killed by the second.

@@ -193,6 +193,11 @@ def test_the_order_of_sets_and_the_environment_are_the_same_each_time() -> None:
     assert seen[0][4] == "/"
 
 
+def test_a_program_goes_first_when_memory_is_short() -> None:
+    with Program(LIMITS) as program:
+        assert Path(f"/proc/{program._process.pid}/oom_score_adj").read_text(encoding="ascii") == "1000\n"
+
+
 def test_none_of_our_descriptors_are_passed_on() -> None:
     with Path(os.devnull).open() as other:
         os.set_inheritable(other.fileno(), True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +152,22 @@ async def test_many_at_once_all_get_an_answer_and_others_do_not_wait(server: Run
     assert late["reason"] == "timeout"
     assert [reply["reward"] for reply in others] == [1.0] * 20
     assert slowest < 1.0
+
+
+async def test_a_program_ends_with_its_request(server: Running[CodeExecution]) -> None:
+    """The request's end kills the process of the tests, and that the program's."""
+    asleep = asyncio.create_task(verified(server, fenced("import time\ndef double(x): time.sleep(1000)\n")))
+    await until(lambda: len(programs_running()) == 1, 30)
+    asleep.cancel()
+    await until(lambda: not programs_running(), SETTINGS["program_deadline_s"] - 1)
+
+
+async def until(holds: Callable[[], bool], within_s: float) -> None:
+    """Wait for what has to come true."""
+    deadline = time.monotonic() + within_s
+    while not await asyncio.to_thread(holds):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
 
 
 async def test_what_takes_the_tests_too_long_to_compare_is_wrong(
