@@ -100,17 +100,14 @@ def _reverify(arguments: argparse.Namespace) -> int:
         output = checked_output(arguments.output, [run.paths.rollouts], overwrite=arguments.overwrite)
     tally = _Tally(total=len(run.results.rollouts))
     with served_verifiers(arguments, run, agents_in(run.paths, [])) as served:
-        if output is not None:
-            output.clear()
         work = Reverification(run.paths, served.of_agent, name_task, output=output, redact=served.redact)
-        problems = run_async(_verify_all(work, served, arguments.concurrency, tally, output))
+        problems = run_async(_verify_all(run.paths, work, served, arguments.concurrency, tally, output))
     tally.in_order()
     if output is not None:
-        from nemo_gym.environment.reverified import write_reverified_files
+        from nemo_gym.environment.reverified import finish_reverified_files
 
-        write_reverified_files(
-            run.paths, output, command=command_line(), images=served.images, counts=tally.counts()
-        )  # fmt: skip
+        counts = tally.counts()
+        finish_reverified_files(run.paths, output, command=command_line(), images=served.images, counts=counts)
     tell([*run.results.notices, *work.notices, *problems])
     _show_verdicts(tally, run, served, output, arguments)
     if tally.failed:
@@ -119,11 +116,20 @@ def _reverify(arguments: argparse.Namespace) -> int:
 
 
 async def _verify_all(
-    work: Reverification, served: ServedVerifiers, concurrency: int, tally: _Tally, output: ResultPaths | None
+    paths: ResultPaths,
+    work: Reverification,
+    served: ServedVerifiers,
+    concurrency: int,
+    tally: _Tally,
+    output: ResultPaths | None,
 ) -> list[str]:
+    from nemo_gym.environment.reverified import begin_reverified_files
     from nemo_gym.rollouts.verification import open_verifier_client
 
     async with open_verifier_client(concurrency) as client:
+        await work.check(client)
+        if output is not None:
+            begin_reverified_files(paths, output)
         try:
             await work.run(client, concurrency, tally.add)
         except ExceptionGroup as group:
@@ -237,7 +243,6 @@ def _aggregate(arguments: argparse.Namespace) -> int:
     configure_logging(arguments.verbose)
     sources = [find_one_result(path).rollouts for path in arguments.files]
     output = checked_output(arguments.output, sources, overwrite=arguments.overwrite)
-    output.clear()
     notices = aggregate_runs(
         sources,
         output,

@@ -14,18 +14,25 @@ from nemo_gym.rollouts.results import ResultPaths
 _KEPT = ("materialized_inputs", "plan", "config", "image_lock")
 
 
-def write_reverified_files(
-    source: ResultPaths, output: ResultPaths, *, command: Sequence[str], images: Mapping[str, str], counts: Any
-) -> None:
-    """Put beside new results what stands beside those they were made from, and say so in their record.
+def begin_reverified_files(source: ResultPaths, output: ResultPaths) -> None:
+    """Put beside results to come what stands beside those they are made from; what stands there is removed.
 
-    The failures of ``source`` come first, since their rollouts have no result to verify. ``images`` are those that the
-    verifiers ran from, which the lock file, of the rollouts' own servers, need not hold.
+    With the inputs there from the start, results that were cut off show that some are missing.
     """
+    output.clear()
     for part in _KEPT:
         path = getattr(source, part)
         if path.is_file():
             shutil.copyfile(path, getattr(output, part))
+
+
+def finish_reverified_files(
+    source: ResultPaths, output: ResultPaths, *, command: Sequence[str], images: Mapping[str, str], counts: Any
+) -> None:
+    """Take over the failures of ``source``, whose rollouts have no result to verify, and write the new record.
+
+    ``images`` are those that the verifiers ran from, which the lock file, of the rollouts' own servers, need not hold.
+    """
     if source.failures.is_file():
         content = source.failures.read_bytes()
         if content and not content.endswith(b"\n"):

@@ -26,6 +26,7 @@ class Merged:
 def merge_results(sources: Sequence[ResultPaths], output: ResultPaths) -> Merged:
     """Write the rollouts, failures, inputs and records of all ``sources`` to ``output``, in the order of one run.
 
+    What stands there is removed.
     ``ConfigError`` when two of them hold the same rollout: they are no shards of one run.
     """
     merged = Merged()
@@ -35,7 +36,8 @@ def merge_results(sources: Sequence[ResultPaths], output: ResultPaths) -> Merged
     for index in (rollouts, inputs):
         index.refuse_overlap()
     merged.keys = rollouts.keys()
-    # written once everything has been read: whatever is wrong is told before there is a file
+    # once everything has been read: whatever is wrong is told before a file is written or replaced
+    output.clear()
     rollouts.write(output.rollouts)
     failures.write(output.failures)
     if inputs.is_complete:

@@ -81,10 +81,13 @@ class Reverification:
         self._rows: dict[Key, tuple[int, int]] = {}
         self.notices: list[str] = []
 
-    async def run(self, client: VerifierClient, concurrency: int, on_verdict: Callable[[Verdict], None]) -> None:
-        """Verify every result, ``concurrency`` at a time, and tell each verdict as it comes."""
+    async def check(self, client: VerifierClient) -> None:
+        """``ConfigError`` when a verifier cannot verify again."""
         for verifier in {verifier.name: verifier for verifier in self._verifiers.values()}.values():
             await client.check_reverifies(verifier)
+
+    async def run(self, client: VerifierClient, concurrency: int, on_verdict: Callable[[Verdict], None]) -> None:
+        """Verify every result, ``concurrency`` at a time, and tell each verdict as it comes."""
         inputs = self._open_inputs()
         rollouts = Journal(self._output.rollouts) if self._output is not None else None
         failures = Journal(self._output.failures) if self._output is not None else None

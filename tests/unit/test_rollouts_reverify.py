@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from nemo_gym.environment.reverified import write_reverified_files
+from nemo_gym.environment.reverified import begin_reverified_files, finish_reverified_files
 from nemo_gym.environment.stored_runs import name_task, read_run
 from nemo_gym.errors import ConfigError
 from nemo_gym.rollouts.results import ResultPaths
@@ -84,6 +84,7 @@ async def reverify(
         redact=lambda text: text.replace("sk-key", "***"),
     )
     verdicts: list[Verdict] = []
+    await work.check(client)
     await work.run(client, concurrency, verdicts.append)
     return sorted(verdicts, key=lambda verdict: (verdict.task_index, verdict.repeat)), work.notices
 
@@ -199,8 +200,11 @@ def test_new_results_stand_beside_what_the_old_ones_came_from(tmp_path: Path) ->
     old, new = ResultPaths(tmp_path / "old.jsonl"), ResultPaths(tmp_path / "new.jsonl")
     write_results(old.rollouts, [result(0, 0, 1.0)], [failure(1)], [row(0), row(1)])
     old.run.write_text('{"schema": "nemo-gym.run.v1", "run_id": "r"}', encoding="utf-8")
+    write_results(new.rollouts, [result(9, 0, 1.0)])
+    begin_reverified_files(old, new)
+    assert not new.rollouts.exists()
     write_results(new.rollouts, [], [failure(0, failure_class="judge")])
-    write_reverified_files(old, new, command=["gym"], images={"registry": "i"}, counts={"failed": 1})
+    finish_reverified_files(old, new, command=["gym"], images={"registry": "i"}, counts={"failed": 1})
     assert new.materialized_inputs.read_bytes() == old.materialized_inputs.read_bytes()
     assert [f.failure_class for f in read_run(new.rollouts).results.failures] == ["judge", "http_error"]
     record = json.loads(new.run.read_bytes())
