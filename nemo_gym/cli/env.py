@@ -11,6 +11,7 @@ from nemo_gym.cli import records, sessions
 from nemo_gym.cli.arguments import Command, ConfigRequest, add_config_options, add_lock_option, add_model_options
 from nemo_gym.cli.image_progress import show_image_progress
 from nemo_gym.cli.output import configure_logging, emit, emit_exactly, emit_json, emit_table, format_table, note
+from nemo_gym.cli.planning import config_as_yaml
 from nemo_gym.errors import NemoGymError
 
 if TYPE_CHECKING:
@@ -107,18 +108,16 @@ def _add_resolve_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _resolve(arguments: argparse.Namespace) -> int:
     from nemo_gym.config.redaction import redact_config
-    from nemo_gym.config.resolve import dump_config, to_plain
+    from nemo_gym.config.resolve import to_plain
 
     configure_logging(arguments.verbose)
     request = ConfigRequest.from_arguments(arguments)
     config = request.load_for_planning() if arguments.model_type is None else request.load_for_serving()
-    shown = redact_config(to_plain(config))
+    plain = to_plain(config)
     if arguments.json:
-        emit_json(shown)
-        return 0
-    # As comments: a file that pulls them in anew would not be what they gave once resolved.
-    paths = shown.pop("config_paths", [])
-    emit_exactly("".join(f"# from {path}\n" for path in paths) + dump_config(shown))
+        emit_json(redact_config(plain))
+    else:
+        emit_exactly(config_as_yaml(plain))
     return 0
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from nemo_gym.cli import eval_results, eval_show
+from nemo_gym.cli import eval_results, eval_show, eval_verify
 from nemo_gym.cli.arguments import (
     Command,
     ConfigRequest,
     add_config_options,
-    add_lock_option,
-    add_model_options,
-    positive_int,
+    add_sampling_options,
     read_selection,
 )
 from nemo_gym.cli.output import (
@@ -25,9 +23,8 @@ from nemo_gym.cli.output import (
     write_whole,
 )
 from nemo_gym.cli.planning import prepare_and_collate
+from nemo_gym.cli.run_arguments import TASK_IDS_HELP, add_run_arguments, read_run_options
 from nemo_gym.errors import ConfigError
-
-_TASK_IDS_HELP = "only these tasks: a,b,c, or @FILE with one id a line"
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
@@ -58,7 +55,8 @@ def _prepare(arguments: argparse.Namespace) -> int:
 def _add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
     parser.add_argument("--output", type=Path, metavar="PATH", help="write the plan here instead of to stdout")
-    parser.add_argument("--task-ids", metavar="IDS", help=_TASK_IDS_HELP)
+    parser.add_argument("--task-ids", metavar="IDS", help=TASK_IDS_HELP)
+    add_sampling_options(parser)
 
 
 def _plan(arguments: argparse.Namespace) -> int:
@@ -76,58 +74,30 @@ def _plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    add_config_options(parser)
-    add_model_options(parser)
-    add_lock_option(parser)
-    parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="PATH.jsonl",
-        help="where the results go; results/<benchmark>-<time>.jsonl",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace results that are there already")
-    parser.add_argument("--limit", type=positive_int, metavar="N", help="only the first N tasks")
-    parser.add_argument("--task-ids", metavar="IDS", help=_TASK_IDS_HELP)
-    parser.add_argument("--num-repeats", type=positive_int, metavar="N", help="N rollouts of each task")
-    parser.add_argument(
-        "--concurrency", type=positive_int, metavar="N", default=32, help="rollouts at a time (default 32)"
-    )
-
-
 def _run(arguments: argparse.Namespace) -> int:
-    from nemo_gym.cli.eval_run import RunOptions, run_benchmark
+    from nemo_gym.cli.eval_run import run_benchmark
 
     configure_logging(arguments.verbose)
-    request = ConfigRequest.from_arguments(arguments)
-    options = RunOptions(
-        output=arguments.output,
-        overwrite=arguments.overwrite,
-        limit=arguments.limit,
-        task_ids=read_selection(arguments.task_ids),
-        num_repeats=arguments.num_repeats,
-        concurrency=arguments.concurrency,
-        registry_port=arguments.registry_port,
-        as_json=arguments.json,
-        verbose=arguments.verbose,
-    )
-    return run_benchmark(request, options)
+    return run_benchmark(*read_run_options(arguments))
 
 
 COMMANDS = [
     Command(
         "run",
         "serve a benchmark, run every task and show the rewards",
-        _add_run_arguments,
+        add_run_arguments,
         _run,
         description=(
             "Serve a benchmark, run every task, and show the rewards. Results are appended to PATH.jsonl as they "
             "arrive;\nbeside it stand PATH_failures.jsonl, PATH_materialized_inputs.jsonl, "
-            "PATH_aggregate_metrics.json\nand PATH_images.lock.json.\nExits with 1 when a rollout failed for good."
+            "PATH_aggregate_metrics.json,\nPATH_plan.json, PATH_config.yaml, PATH_images.lock.json and PATH_run.json, "
+            "which say where they come from.\nWhatever ends a run, --resume goes on with it. Ctrl-C once lets the "
+            "rollouts under way finish, twice stops.\nExits with 1 when a rollout failed for good."
         ),
     ),
     Command("plan", "print a benchmark's tasks and the digests of their inputs", _add_plan_arguments, _plan),
     Command("prepare", "fetch and prepare a benchmark's data", add_config_options, _prepare),
     *eval_results.COMMANDS,
     *eval_show.COMMANDS,
+    *eval_verify.COMMANDS,
 ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from nemo_gym.cli.output import stdout_kept_for_data
 
@@ -28,3 +28,16 @@ def prepare_and_collate(config: DictConfig, task_ids: Sequence[str] | None, *, k
         open_benchmark(config) as prepared,
     ):
         return collate_config(plain, task_ids=task_ids, keep_rows=keep_rows, prepared=prepared)
+
+
+def config_as_yaml(config: Mapping[str, Any]) -> str:
+    """A resolved config, secrets hidden, as YAML that reads back as the same config.
+
+    The files it came from are named in comments: a file that pulls them in anew would not be what they gave.
+    """
+    from nemo_gym.config.redaction import redact_config
+    from nemo_gym.config.resolve import dump_config
+
+    shown = redact_config(config)
+    paths = shown.pop("config_paths", [])
+    return "".join(f"# from {path}\n" for path in paths) + dump_config(shown)

@@ -98,8 +98,12 @@ class ResultPaths:
         if existing and not overwrite:
             raise ConfigError(
                 f"{existing[0]} exists already, and results are never overwritten unasked. Choose another --output, "
-                "or add --overwrite to replace it."
+                "or add --resume to go on where it ended, or --overwrite to replace it."
             )
+        self.check_folder()
+
+    def check_folder(self) -> None:
+        """See that the files can be written; make their folder."""
         folder = self.rollouts.parent
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -219,7 +223,18 @@ def read_results(path: Path) -> Iterator[dict[str, Any]]:
 def write_aggregate_metrics(path: Path, replies: Mapping[str, Mapping[str, Any]]) -> None:
     """One entry for each agent: which it is, and its reply to ``/aggregate_metrics``."""
     entries = [{"agent_ref": {"type": AGENT_SERVER_TYPE, "name": name}, **reply} for name, reply in replies.items()]
-    path.write_text(json.dumps(entries, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(entries, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def read_aggregate_metrics(path: Path) -> list[dict[str, Any]]:
+    """The entries that ``write_aggregate_metrics`` wrote; none where there is no such file or list."""
+    try:
+        entries = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return []
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
 def agents_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:

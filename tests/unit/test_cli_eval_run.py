@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import logging
 import os
@@ -18,9 +19,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from nemo_gym.cli import eval_run
+from nemo_gym.cli import run_servers
 from nemo_gym.cli.main import main
-from nemo_gym.cli.progress import describe
+from nemo_gym.cli.progress import Pace, fitting
 from nemo_gym.cli.stopping import Stopped, run_async, signals_raise
 from nemo_gym.config.config_types import BaseServerConfig
 from nemo_gym.deployment.launch import PhaseTime, RunningServer, RunningSession
@@ -92,7 +93,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Served:
     write_tiny_benchmark(tmp_path, monkeypatch)
     monkeypatch.setenv("MY_KEY", KEY)
     fake = Served(FakeGym(by_task(1.0, 0.0, 0.5), agent_name="tiny_agent"))
-    monkeypatch.setattr(eval_run, "serve", fake)
+    monkeypatch.setattr(run_servers, "serve", fake)
     monkeypatch.setattr(serving, "serve", fake)
     return fake
 
@@ -123,7 +124,7 @@ class TestRun:
         assert run() == 0
         output = capsys.readouterr()
         assert re.search(r"^t1 +0\.000 +0 +0$", output.out, re.MULTILINE)
-        assert re.search(r"^mean reward +0\.5000 \(95% interval -0\.066 to 1\.066\)$", output.out, re.MULTILINE)
+        assert re.search(r"^mean reward +0\.5000 \(95% interval -0\.742 to 1\.742\)$", output.out, re.MULTILINE)
         assert re.search(r"^accuracy +0\.5000$", output.out, re.MULTILINE)
         assert "out/x_aggregate_metrics.json" in output.out
         assert "3/3 rollouts" in output.err
@@ -273,6 +274,9 @@ class TestFailures:
             if row["_ng_task_index"] == 0:
                 return web.json_response({"reward": 1})
             os.kill(os.getpid(), number)
+            if number == signal.SIGINT:  # the first only lets this rollout finish
+                await asyncio.sleep(0.1)
+                os.kill(os.getpid(), number)
             return await never_answers(gym, row, request)
 
         served.gym.script = second_interrupts
@@ -280,8 +284,9 @@ class TestFailures:
         assert run("--concurrency", "1") == code
         output = capsys.readouterr()
         assert f"stopped by {number.name}" in output.err
-        assert "1 of 3 rollouts are in out/x.jsonl" in output.err
+        assert "1 of 3 rollouts are in out/x.jsonl; the same command with --resume goes on" in output.err
         assert len(lines("x.jsonl")) == 1
+        assert json.loads(Path("out/x_run.json").read_text())["segments"][0]["status"] == "stopped"
         assert not served.running
         assert signal.getsignal(number) is before
 
@@ -354,11 +359,47 @@ def read_available(descriptor: int) -> bytes:
 
 
 class TestProgress:
-    def test_one_line(self) -> None:
+    def test_figures(self) -> None:
         tally = RunTally(total=10, name_task=str)
-        assert describe(tally, 0.0) == "0/10 rollouts, 0.0/s, no reward yet, 0 failed"
-        tally.done, tally.failures, tally.reward_sum, tally.retries = 4, 2, 1.0, 3
-        assert describe(tally, 2.0) == ("4/10 rollouts, 2.0/s, mean reward 0.500, 2 failed, 3 tried again, 0:03 left")
+        tally.done = 1  # of an earlier segment
+        pace = Pace(tally)
+        assert pace.figures(0.0) == ["0.0/s", "no reward yet", "0 failed"]
+        for task, reward in (("a", 0.0), ("b", 1.0)):
+            tally.running.add(task, reward)
+        tally.token_totals.update(input_tokens=12_345, output_tokens=900)
+        tally.done, tally.failures, tally.retries = 5, 2, 3
+        assert pace.figures(2.0) == [
+            "2.0/s",
+            "mean reward 0.500 (0.095 to 0.905)",
+            "2 failed",
+            "0:02 left",
+            "tokens 12.3k in 900 out (450/s)",
+            "3 tried again",
+        ]
+
+    def test_a_narrow_terminal_gets_what_fits(self) -> None:
+        parts = ["2.0/s", "mean reward 0.500", "2 failed"]
+        assert fitting(parts, 200) == "2.0/s  mean reward 0.500  2 failed"
+        assert fitting(parts, 33) == "2.0/s  mean reward 0.500"
+        assert fitting(parts, 23) == "2.0/s"
+        assert fitting(parts, 3) == "2.0"
+        assert fitting(parts, -5) == ""
+
+    @pytest.mark.parametrize(("columns", "bar"), [(200, True), (60, False)])
+    def test_no_line_of_the_display_is_broken(
+        self, columns: int, bar: bool, served: Served, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from rich.console import Console
+
+        written = io.StringIO()
+        console = Console(file=written, force_terminal=True, width=columns, color_system=None)
+        monkeypatch.setattr("nemo_gym.cli.progress.is_terminal", lambda stream: True)
+        monkeypatch.setattr("nemo_gym.cli.output._stderr_console", console)
+        assert run() == 0
+        frames = [line for line in re.split(r"[\r\n]|\x1b\[[0-9;?]*[A-Za-z]", written.getvalue()) if "3/3" in line]
+        assert frames
+        assert all(len(line) <= columns and "/s" in line for line in frames)
+        assert any("━" in line for line in frames) is bar
 
     def test_a_terminal_gets_a_live_display_and_a_drawn_table(self, served: Served) -> None:
         controller, terminal = pty.openpty()

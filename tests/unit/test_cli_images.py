@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from nemo_gym.cli import eval_run
 from nemo_gym.cli.main import main
+from nemo_gym.cli.run_servers import images_recorded
 from nemo_gym.config.config_types import BaseServerConfig
 from nemo_gym.containers import images
 from nemo_gym.containers.build_network import BuildNetwork
@@ -202,12 +202,13 @@ class TestLock:
             images={entry["name"]: entry["reference"] for entry in built if entry["name"] != "base"},
         )
         path = tmp_path / "x_images.lock.json"
-        with eval_run._images_recorded(session, path):
+        versions: list[str] = []
+        with images_recorded(session.images, path, versions.append):
             pass
         assert {image.name for image in parse_lock(path.read_text(), "").images} == {*OURS, "python"}
         path.unlink()
         engine.images.clear()
-        with eval_run._images_recorded(session, path):
+        with images_recorded(session.images, path, versions.append):
             pass
         assert "is not recorded" in caplog.text
         assert not path.exists()
