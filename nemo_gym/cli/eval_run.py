@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from nemo_gym.cli.arguments import ConfigRequest
@@ -98,10 +97,10 @@ def _tell_earlier(earlier: Earlier, tally: RunTally, paths: ResultPaths) -> None
 def _show(run: _Run, options: RunOptions, phases: Phases) -> None:
     figures = report(run.tally, run.key_metrics)
     if options.as_json:
-        files = {name: str(path) for name, path in run.files().items()}
+        files = {name: str(path) for name, path in run.paths.existing().items()}
         emit_json({**figures, "phases_s": phases.seconds, "files": files})
     else:
-        emit_report(run.tally, figures, run.files())
+        emit_report(run.tally, figures, run.paths.existing())
 
 
 def _serve_and_run(servers: Servers, run: _Run, phases: Phases, locked: str | None) -> None:
@@ -271,21 +270,6 @@ class _Run:
             note(f"gym: failed: {self.tally.failures} of {self.tally.total} rollouts have no reward.")
             return 1
         return 0
-
-    def files(self) -> dict[str, Path]:
-        """The result files that were written, by what they hold."""
-        named = {
-            "rollouts": self.paths.rollouts,
-            "failures": self.paths.failures,
-            "inputs": self.paths.materialized_inputs,
-            "metrics": self.paths.aggregate_metrics,
-            "plan": self.paths.plan,
-            "config": self.paths.config,
-            "images": self.paths.image_lock,
-            "run": self.paths.run,
-            "records": self.paths.records,
-        }
-        return {name: path for name, path in named.items() if path.is_file()}
 
     def tell_what_is_kept(self) -> None:
         """After a run that ended early: how much of it is kept, and how it goes on."""

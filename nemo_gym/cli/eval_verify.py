@@ -18,7 +18,6 @@ from nemo_gym.cli.verifying import (
     add_verifier_options,
     checked_output,
     command_line,
-    result_files,
     served_verifiers,
     write_metrics,
 )
@@ -143,7 +142,7 @@ def _show_verdicts(
     from nemo_gym.rollouts.metrics import mean_reward
 
     before, after = mean_reward(tally.before), mean_reward(tally.after)
-    files = {} if output is None else {name: str(path) for name, path in result_files(output).items()}
+    files = {} if output is None else {name: str(path) for name, path in output.existing().items()}
     if arguments.json:
         emit_json(
             {
@@ -256,7 +255,7 @@ def _aggregate(arguments: argparse.Namespace) -> int:
     run = load_run(output)
     tell(problems)
     figures = run.figures()
-    files = result_files(output)
+    files = output.existing()
     if arguments.json:
         emit_json({**figures, "files": {name: str(path) for name, path in files.items()}})
     else:

@@ -119,22 +119,6 @@ def command_line() -> list[str]:
     return ["gym", *(redact_text(word) for word in masked_command(sys.argv[1:], _SECRET_OPTIONS, MASK))]
 
 
-def result_files(paths: ResultPaths) -> dict[str, Path]:
-    """The files that are there, by what they hold."""
-    named = {
-        "rollouts": paths.rollouts,
-        "failures": paths.failures,
-        "inputs": paths.materialized_inputs,
-        "metrics": paths.aggregate_metrics,
-        "images": paths.image_lock,
-        "records": paths.records,
-        "plan": paths.plan,
-        "config": paths.config,
-        "run": paths.run,
-    }
-    return {name: path for name, path in named.items() if path.is_file()}
-
-
 def _load_config(arguments: argparse.Namespace, run: StoredRun) -> Any:
     if arguments.benchmark is None and not arguments.config:
         if run.benchmark is None:

@@ -10,18 +10,6 @@ from nemo_gym.containers.image_lock import ImageLock
 from nemo_gym.environment.stored_runs import StoredRun
 from nemo_gym.eval.plan_difference import plan_digest
 
-_FILES = {
-    "rollouts": "rollouts",
-    "failures": "failures",
-    "inputs": "materialized_inputs",
-    "metrics": "aggregate_metrics",
-    "images": "image_lock",
-    "records": "records",
-    "plan": "plan",
-    "config": "config",
-    "run": "run",
-}
-
 
 def describe_run(run: StoredRun) -> dict[str, Any]:
     """Everything that the files of a run say of it, but its rollouts; None where nothing is recorded.
@@ -30,7 +18,6 @@ def describe_run(run: StoredRun) -> dict[str, Any]:
     """
     record, results = run.record, run.results
     figures = {name: value for name, value in run.figures().items() if name != "rewards"}
-    paths = run.paths
     return {
         "benchmark": run.benchmark,
         "status": _status(run),
@@ -49,7 +36,7 @@ def describe_run(run: StoredRun) -> dict[str, Any]:
         "timeline": [] if record is None else record.timeline,
         "missing_rollouts": results.missing,
         "figures": figures,
-        "files": {name: str(path) for name, what in _FILES.items() if (path := getattr(paths, what)).is_file()},
+        "files": {name: str(path) for name, path in run.paths.existing().items()},
         "unrecorded": run.unrecorded,
         "notices": list(dict.fromkeys(results.notices)),
     }

@@ -92,9 +92,24 @@ class ResultPaths:
             self.run,
         )
 
+    def existing(self) -> dict[str, Path]:
+        """The files that are there, by what they hold."""
+        named = {
+            "rollouts": self.rollouts,
+            "failures": self.failures,
+            "inputs": self.materialized_inputs,
+            "metrics": self.aggregate_metrics,
+            "plan": self.plan,
+            "config": self.config,
+            "images": self.image_lock,
+            "run": self.run,
+            "records": self.records,
+        }
+        return {name: path for name, path in named.items() if path.is_file()}
+
     def check(self, *, overwrite: bool) -> None:
         """See that the files can be written, before any work is done; make their folder."""
-        existing = self._existing()
+        existing = list(self.existing().values())
         if existing and not overwrite:
             raise ConfigError(
                 f"{existing[0]} exists already, and results are never overwritten unasked. Choose another --output, "
@@ -115,7 +130,7 @@ class ResultPaths:
 
     def clear(self) -> None:
         """Remove what an earlier run left."""
-        for path in self._existing():
+        for path in self.existing().values():
             path.unlink()
         self.clear_partial()
 
@@ -125,9 +140,6 @@ class ResultPaths:
         for path in self.rollouts.parent.iterdir():
             if path.name.startswith(starts) and path != self.lock:
                 path.unlink(missing_ok=True)
-
-    def _existing(self) -> list[Path]:
-        return [path for path in self.all() if path.is_file()]
 
     def _beside(self, suffix: str) -> Path:
         return self.rollouts.with_name(self.rollouts.stem + suffix)
