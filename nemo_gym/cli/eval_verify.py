@@ -105,8 +105,9 @@ def _reverify(arguments: argparse.Namespace) -> int:
     if output is not None:
         from nemo_gym.environment.reverified import finish_reverified_files
 
+        command = command_line(arguments, served.secrets)
         counts = tally.counts()
-        finish_reverified_files(run.paths, output, command=command_line(), images=served.images, counts=counts)
+        finish_reverified_files(run.paths, output, command=command, images=served.images, counts=counts)
     tell([*run.results.notices, *work.notices, *problems])
     _show_verdicts(tally, run, served, output, arguments)
     if tally.failed:
@@ -245,7 +246,7 @@ def _aggregate(arguments: argparse.Namespace) -> int:
     notices = aggregate_runs(
         sources,
         output,
-        command=command_line(),
+        command=command_line(arguments),
         allow_missing=arguments.allow_missing,
         allow_differing=arguments.allow_differing,
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,12 +110,13 @@ def checked_output(path: Path, sources: list[Path], *, overwrite: bool) -> Resul
     return output
 
 
-def command_line() -> list[str]:
+def command_line(arguments: argparse.Namespace, secrets: Iterable[str] = ()) -> list[str]:
     """This command as typed, secrets masked."""
     from nemo_gym.config.redaction import MASK, redact_text
     from nemo_gym.rollouts.provenance import masked_command
 
-    return ["gym", *(redact_text(word) for word in masked_command(sys.argv[1:], _SECRET_OPTIONS, MASK))]
+    words = masked_command(arguments.argv, _SECRET_OPTIONS, MASK)
+    return ["gym", *(redact_text(word, secrets) for word in words)]
 
 
 def _load_config(arguments: argparse.Namespace, run: StoredRun) -> Any:

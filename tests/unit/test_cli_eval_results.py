@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 
 from nemo_gym.cli.main import main
+from nemo_gym.containers.image_lock import ImageLock, LockedImage
 from nemo_gym.environment import verifiers
+from nemo_gym.eval.eval_plan import GymVersion, PlannedFrom, PlannedTask, TaskId, build_plan
+from nemo_gym.eval.plan_difference import plan_digest
 from nemo_gym.rollouts.provenance import RunRecord, Segment
 from nemo_gym.rollouts.shards import Shard
 from nemo_gym.rollouts.verification import Verifier
@@ -145,6 +148,23 @@ class TestShow:
         found = json.loads(printed(capsys, "show", str(tmp_path / "a.jsonl"), "--json")[0])
         assert (found["status"], found["benchmark"], found["figures"]["mean_reward"]) == ("unknown", None, 1.0)
 
+    def test_plan_and_images(self, results: Path, capsys: Output) -> None:
+        tasks = [PlannedTask(TaskId("demo", f"t{task}"), f"{task}" * 64) for task in range(4)]
+        plan = build_plan(PlannedFrom("demo", ("demo.yaml",)), GymVersion("c0ffee" * 6), tasks, ["t0", "t1"])
+        results.with_name("x_plan.json").write_text(plan.to_json(), encoding="utf-8")
+        image = LockedImage(
+            "registry", "nemo-gym/registry:1", "c" * 64, "sha256:" + "f" * 64, packages={"aiohttp": "3"}
+        )
+        results.with_name("x_images.lock.json").write_text(ImageLock((image,)).to_json(), encoding="utf-8")
+        out, _ = printed(capsys, "show", str(results))
+        assert f"4 tasks, selected, digest {plan_digest(plan)[:12]}, made with commit c0ffeec0ffee" in out
+        assert f"images     1, digest {ImageLock((image,)).digest()[:12]}" in out
+        assert "registry  nemo-gym/registry:1  ffffffffffff         1" in out
+        found = json.loads(printed(capsys, "show", str(results), "--json")[0])
+        assert found["plan"]["digest"] == plan_digest(plan)
+        assert found["images"]["images"][0]["context"] == "c" * 64
+        assert found["benchmark"] == "demo"
+
 
 class TestAggregate:
     def test_shards_without_an_engine(self, results: Path, tmp_path: Path, capsys: Output) -> None:
@@ -242,13 +262,17 @@ class TestReverify:
         )  # fmt: skip
         results.with_name("x_config.yaml").write_text(stored, encoding="utf-8")
         output = tmp_path / "new" / "y.jsonl"
-        command = ["reverify", str(results), *benchmark, "--output", str(output), "--json"]
+        record = RunRecord("r", "demo", ["gym"], {}, {}, "p", "c", 2)
+        results.with_name("x_run.json").write_text(record.to_json(), encoding="utf-8")
+        command = ["reverify", str(results), *benchmark, "--output", str(output), "--json", "judge_api_key=sk-typed"]
         out, err = printed(capsys, *command)
         found = json.loads(out)
         assert (found["verified"], found["changed"], found["failed"]) == (6, 3, 0)
         assert found["changes"][0] == {"task": "t1", "repeat": 0, "before": 0.0, "after": 1.0, "fields": {}}
         assert (found["mean_reward_before"]["mean"], found["mean_reward_after"]["mean"]) == (0.5, 1.0)
         assert "demo_server.resources_servers.mcqa.strict was None, is true" in err
+        (entry,) = json.loads(output.with_name("y_run.json").read_bytes())["reverified"]
+        assert entry["command"] == ["gym", "eval", *command[:-1], "judge_api_key=***"]
         shown = json.loads(printed(capsys, "show", str(output), "--json")[0])
         assert shown["figures"]["mean_reward"] == 1.0
         assert shown["figures"]["key_metrics"] == {"judged": 6}
