@@ -90,6 +90,11 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Served:
+    return serve_tiny(tmp_path, monkeypatch)
+
+
+def serve_tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Served:
+    """The tiny benchmark, and a fake in the place of its containers."""
     write_tiny_benchmark(tmp_path, monkeypatch)
     monkeypatch.setenv("MY_KEY", KEY)
     fake = Served(FakeGym(by_task(1.0, 0.0, 0.5), agent_name="tiny_agent"))
