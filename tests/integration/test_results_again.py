@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import docker
 
-from nemo_gym.environment import PlannedBenchmark
+from nemo_gym.environment import PlannedBenchmark, plan_benchmark
 from tests.integration.test_command_line import gym, read_lines
-from tests.support.scripted_endpoint import ScriptedEndpoint
+from tests.support.scripted_endpoint import ScriptedEndpoint, message_item
 from tests.support.truthful import always_right
 
 BENCHMARK = "truthfulqa_mc1"
@@ -91,3 +92,30 @@ def test_a_verifier_that_needs_its_session_refuses(engine: docker.APIClient, tmp
         shown, said = process.communicate(timeout=120)
     assert (process.returncode, shown) == (2, "")
     assert "'counter_resources_server' cannot verify again" in said
+
+
+def test_a_judge_is_asked_anew_and_no_model(engine: docker.APIClient, tmp_path: Path) -> None:
+    judged = plan_benchmark("judge_demo/endpoint")
+    answers = {"responses_create_params": {}, "response": {"output": [message_item("I know.")]}, "reward": 0.0}
+    results = [{**answers, **row, "_ng_rollout_index": 0} for row in judged.rows[:3]]
+    output = tmp_path / "x.jsonl"
+    output.write_text("".join(json.dumps(result) + "\n" for result in results), encoding="utf-8")
+    command = ("eval", "reverify", str(output), "--benchmark", "judge_demo/endpoint")
+    with gym(*command) as process:
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "judge_base_url=..." in said
+    verdicts = iter(["VERDICT: CORRECT", "VERDICT: CORRECT", *["I would rather not say."] * 20])
+    lock = threading.Lock()
+
+    def judge(prompt: str) -> str:
+        with lock:
+            return next(verdicts)
+
+    with ScriptedEndpoint(judge, key="sk-judge") as endpoint:
+        keys = {"judge_base_url": endpoint.url, "judge_api_key": "sk-judge", "judge_model_name": "judge"}
+        overrides = [f"++{key}={value}" for key, value in keys.items()]
+        again = told(*command, *overrides, "--json", "--concurrency", "1", code=1)
+    assert (again["verified"], again["changed"], again["failed"]) == (2, 2, 1)
+    assert [failure["failure_class"] for failure in again["failures"]] == ["judge_no_verdict"]
+    assert again["mean_reward_after"]["mean"] == 1.0
