@@ -21,6 +21,8 @@ from tests.support.scripted_endpoint import ScriptedEndpoint
 from tests.support.sessions import OWNER_PID, SERVER
 from tests.support.truthful import always_right
 
+STOPPING = "Stopping: no further rollout begins, and those under way are finished. Ctrl-C again stops at once.\n"
+
 
 @contextlib.contextmanager
 def gym(*arguments: str) -> Iterator[subprocess.Popen[str]]:
@@ -83,7 +85,7 @@ def test_all_rows_with_a_model_that_knows(planned: PlannedBenchmark, tmp_path: P
 
 
 def test_ctrl_c_during_the_run_keeps_what_is_there(planned: PlannedBenchmark, tmp_path: Path) -> None:
-    """Half of the answers come at once, the others never: Ctrl-C ends the run, and the first half is on disk."""
+    """Half of the answers come at once, the others never: Ctrl-C twice ends the run, and the first half is on disk."""
     held = threading.Event()
     answer = always_right(planned)
     counted = iter(range(1000))
@@ -104,10 +106,14 @@ def test_ctrl_c_during_the_run_keeps_what_is_there(planned: PlannedBenchmark, tm
                 assert process.poll() is None, process.communicate()
                 time.sleep(0.02)
             os.kill(process.pid, signal.SIGINT)
-            _, said = process.communicate(timeout=60)
+            assert process.stderr is not None
+            said = "".join(iter(process.stderr.readline, STOPPING))
+            os.kill(process.pid, signal.SIGINT)
+            said += process.communicate(timeout=60)[1]
         held.set()
     assert process.returncode == 130
     assert "Traceback" not in said
+    assert "50 of 100 rollouts are in" in said
     assert [result["reward"] for result in read_lines(output)] == [1.0] * 50
 
 

@@ -195,10 +195,10 @@ class TestRecord:
 
     def test_it_is_there_while_the_run_is(self, served: Served) -> None:
         seen: list[Any] = []
-        plan = Path("out/x_plan.json")
+        plan = Path("out/x_plan.json").is_file
 
         async def script(gym: FakeGym, row: dict[str, Any], request: Any) -> Any:
-            seen.append((record()["segments"][0]["status"], plan.is_file()))
+            seen.append((record()["segments"][0]["status"], plan()))
             return await by_task(1.0, 1.0, 1.0)(gym, row, request)
 
         served.gym.script = script
@@ -208,6 +208,7 @@ class TestRecord:
     def test_its_config_resolves_to_itself(self, served: Served, capsys: pytest.CaptureFixture[str]) -> None:
         assert run() == 0
         stored = Path("out/x_config.yaml").read_text()
+        capsys.readouterr()
         assert main(["env", "resolve", "--config", "out/x_config.yaml"]) == 0
         resolved = capsys.readouterr().out
         assert re.sub("^#.*\n", "", resolved, flags=re.MULTILINE) == re.sub("^#.*\n", "", stored, flags=re.MULTILINE)
