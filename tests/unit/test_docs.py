@@ -1,0 +1,88 @@
+"""What README.md and docs/ say holds: commands exist, examples run, links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from nemo_gym.cli.arguments import refuse_leftovers
+from nemo_gym.cli.main import build_parser
+from nemo_gym.config.resolve import load_config
+from tests.support.documented import ROOT, blocks_of, name_of, needs_engine, pages, work_through
+
+PAGES = pages()
+NOTES = [
+    *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "images").rglob("README.md")),
+    *sorted((ROOT / "benchmarks").rglob("README.md")),
+]
+LANGUAGES = {"bash", "python", "yaml", "text"}
+_LINK = re.compile(r"\]\(([^()\s]+)\)")
+_HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_is_of_a_kind_that_is_checked(page: Path) -> None:
+    for block in blocks_of(page):
+        assert block.language in LANGUAGES, f"{name_of(page)}:{block.line}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_exists_and_takes_its_options(page: Path) -> None:
+    for block in blocks_of(page):
+        if block.language != "bash":
+            continue
+        for words in block.commands():
+            arguments, leftovers = build_parser().parse_known_args(words[1:])
+            refuse_leftovers(arguments, leftovers)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_program_is_python_and_every_config_can_be_read(page: Path, tmp_path: Path) -> None:
+    for block in blocks_of(page):
+        if block.language == "python":
+            ast.parse(block.text)
+        elif block.language == "yaml" and block.title is None:
+            config = tmp_path / "config.yaml"
+            config.write_text(block.text, encoding="utf-8")
+            assert load_config([str(config)], {}, serving=False)
+        elif block.language == "yaml":
+            assert yaml.safe_load(block.text)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if not needs_engine(page)], ids=name_of)
+def test_pages_that_need_no_engine_can_be_followed(page: Path, tmp_path: Path) -> None:
+    runnable = [b for b in blocks_of(page) if b.shown is None and b.title is None and b.language in ("bash", "python")]
+    assert work_through(page, tmp_path) == len(runnable)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *NOTES], ids=name_of)
+def test_links_between_files_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in _LINK.findall(text):
+        parts = urlsplit(target)
+        if parts.scheme:
+            assert parts.scheme == "https", f"{name_of(page)}: {target}"
+            continue
+        path = (page.parent / parts.path).resolve() if parts.path else page
+        assert path.exists(), f"{name_of(page)}: {target}"
+        if parts.fragment:
+            assert parts.fragment in anchors_of(path), f"{name_of(page)}: {target}"
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and MkDocs make them."""
+    headings = _HEADING.findall(page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_the_navigation_has_every_page() -> None:
+    # tags such as !!python/name are MkDocs' own affair
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    named = set(re.findall(r"([\w/-]+\.md)\s*$", text, re.MULTILINE))
+    assert named == {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]}
