@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
+import shlex
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -86,3 +88,25 @@ def test_the_navigation_has_every_page() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     named = set(re.findall(r"([\w/-]+\.md)\s*$", text, re.MULTILINE))
     assert named == {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]}
+
+
+@pytest.mark.parametrize("recipe", sorted((ROOT / "docs" / "recipes").glob("*.yml")), ids=name_of)
+def test_recipes_for_ci_use_commands_that_exist(recipe: Path) -> None:
+    assert yaml.safe_load(recipe.read_text(encoding="utf-8"))
+    joined = re.sub(
+        r"\\\n|\n +--", lambda found: " --" if "--" in found[0] else " ", recipe.read_text(encoding="utf-8")
+    )
+    commands = re.findall(r"\.venv/bin/gym ([^>\n;]+)", joined)
+    assert len(commands) >= 3
+    for command in commands:
+        arguments, leftovers = build_parser().parse_known_args(shlex.split(command.replace("$LIMIT", "20")))
+        refuse_leftovers(arguments, leftovers)
+
+
+@pytest.mark.parametrize("module", ["nemo_gym.environment", "nemo_gym.testing", "nemo_gym.errors"])
+def test_the_reference_has_every_public_name(module: str) -> None:
+    page = (ROOT / "docs" / "reference" / f"{module.rpartition('.')[2]}.md").read_text(encoding="utf-8")
+    if re.search(rf"^::: {re.escape(module)}$", page, re.MULTILINE):
+        return  # the whole module, whatever is in it
+    documented = {line.rpartition(".")[2] for line in page.splitlines() if line.startswith("::: ")}
+    assert set(importlib.import_module(module).__all__) <= documented
