@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
+import json
 import re
 import shlex
 from pathlib import Path
@@ -15,6 +17,12 @@ import yaml
 from nemo_gym.cli.arguments import refuse_leftovers
 from nemo_gym.cli.main import build_parser
 from nemo_gym.config.resolve import load_config
+from nemo_gym.containers.builds import BUILD_TIMEOUT_S
+from nemo_gym.containers.pulls import STALL_TIMEOUT_S
+from nemo_gym.deployment import settings
+from nemo_gym.deployment.topology import ContainerSettings
+from nemo_gym.servers.agent import AgentSettings
+from nemo_gym.servers.resources import ResourcesSettings
 from tests.support.documented import ROOT, blocks_of, name_of, needs_engine, pages, work_through
 
 PAGES = pages()
@@ -110,3 +118,36 @@ def test_the_reference_has_every_public_name(module: str) -> None:
         return  # the whole module, whatever is in it
     documented = {line.rpartition(".")[2] for line in page.splitlines() if line.startswith("::: ")}
     assert set(importlib.import_module(module).__all__) <= documented
+
+
+def test_the_settings_of_containers_are_told_with_their_defaults() -> None:
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    section = page[page.index("## Containers") : page.index("## Images")]
+    told = {}
+    for keys, defaults in re.findall(r"^\| (`[^|]+`) \| ([^|]*)\|", section, re.MULTILINE):
+        names, values = (re.findall(r"`([^`]+)`", cell) for cell in (keys, defaults))
+        told.update(itertools.zip_longest(names, values, fillvalue=""))
+    fields = {
+        name: field.get_default(call_default_factory=True) for name, field in ContainerSettings.model_fields.items()
+    }
+    assert told == {
+        name: json.dumps(value).strip('"') if value not in (None, []) else "" for name, value in fields.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "default"),
+    [
+        ("image_build_timeout_seconds", BUILD_TIMEOUT_S),
+        ("image_pull_stall_timeout_seconds", STALL_TIMEOUT_S),
+        ("server_start_timeout_seconds", settings.START_TIMEOUT_S),
+        ("server_ready_timeout_seconds", settings.SERVER_READY_TIMEOUT_S),
+        ("model_endpoint_readiness_timeout_seconds", settings.ENDPOINT_READY_TIMEOUT_S),
+        ("server_stop_grace_seconds", settings.STOP_GRACE_S),
+        ("resources_timeout_s` of an agent", AgentSettings.model_fields["resources_timeout_s"].default),
+        ("session_idle_s` of a resources server", ResourcesSettings.model_fields["session_idle_s"].default),
+    ],
+)
+def test_deadlines_are_told_with_their_defaults(key: str, default: float) -> None:
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    assert re.search(rf"^\| `{re.escape(key)}`? \| {default:g} \|", page, re.MULTILINE)
