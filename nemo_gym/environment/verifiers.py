@@ -130,5 +130,3 @@ def _missing(node: Any, path: str = "") -> Iterator[str]:
             yield from _missing(value, f"{path}.{key}" if path else str(key))
     elif node == _MISSING:
         yield path
-
-
