@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,7 @@ class ResultPaths:
     @property
     def lock(self) -> Path:
         """Held by the process that writes the others."""
-        return self.rollouts.with_name(f".{self.rollouts.name}.lock")
+        return self.rollouts.with_name(f".{self.rollouts.stem}.lock")
 
     def all(self) -> tuple[Path, ...]:
         """All of them, the rollouts first."""
@@ -136,9 +137,10 @@ class ResultPaths:
 
     def clear_partial(self) -> None:
         """Remove files that a killed process was about to put in the place of others."""
-        starts = tuple(f".{path.name}." for path in self.all())
+        names = "|".join(re.escape(path.name) for path in self.all())
+        partial = re.compile(rf"\.(?:{names})\.(?:partial|sorting|\d+)")
         for path in self.rollouts.parent.iterdir():
-            if path.name.startswith(starts) and path != self.lock:
+            if partial.fullmatch(path.name):
                 path.unlink(missing_ok=True)
 
     def _beside(self, suffix: str) -> Path:

@@ -11,12 +11,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from nemo_gym.environment import PlannedBenchmark, serve_benchmark
 from tests.support.command import GYM, gym
 from tests.support.scripted_endpoint import ScriptedEndpoint
 from tests.support.truthful import always_right
 
-KILLS = 10
 TIMES = re.compile(rb'"(_ng_elapsed_s|created_at)":[0-9.e-]+')
 
 
@@ -34,8 +35,9 @@ def segments(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_run_killed_ten_times_and_resumed_equals_an_undisturbed_one(
-    planned: PlannedBenchmark, tmp_path: Path
+@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.full)])
+def test_a_run_killed_again_and_again_and_resumed_equals_an_undisturbed_one(
+    kills: int, planned: PlannedBenchmark, tmp_path: Path
 ) -> None:
     """With recorded answers, and SIGKILL at random moments of the start, the run and the sorting at its end."""
     benchmark = ["--benchmark", "truthfulqa_mc1", "use_cached_prepared_benchmarks=true"]
@@ -51,7 +53,7 @@ def test_a_run_killed_ten_times_and_resumed_equals_an_undisturbed_one(
     shutil.rmtree(tmp_path / "out")
 
     rng = random.Random(8)
-    for _ in range(KILLS):
+    for _ in range(kills):
         concurrency = ["--concurrency", str(rng.randint(1, 4))]
         with subprocess.Popen(
             [*GYM, *command, "--resume", *concurrency], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -67,7 +69,7 @@ def test_a_run_killed_ten_times_and_resumed_equals_an_undisturbed_one(
     gym(*command, "--resume")
     assert files(tmp_path / "out") == undisturbed
     statuses = [segment["status"] for segment in segments(tmp_path / "out")]
-    assert statuses.count("killed") >= KILLS // 2
+    assert statuses.count("killed") >= kills // 2
     assert statuses[-1] == "finished"
     assert "nothing to do" in gym_said(*command, "--resume")
 

@@ -230,7 +230,7 @@ class TestRefusals:
 
     def test_somebody_else_writes_there(self, served: Served, capsys: pytest.CaptureFixture[str]) -> None:
         Path("out").mkdir()
-        with FileLock("out/.x.jsonl.lock"):
+        with FileLock("out/.x.lock"):
             assert run("--overwrite") == 2
             assert run("--resume") == 2
         assert "Another process is writing to out/x.jsonl" in capsys.readouterr().err
@@ -247,7 +247,7 @@ class TestStopping:
         self, served: Served, capsys: pytest.CaptureFixture[str]
     ) -> None:
         async def interrupted(gym: FakeGym, row: dict[str, Any], request: web.Request) -> web.StreamResponse:
-            if row["_ng_task_index"] == 1:
+            if row["_ng_rollout_id"] == "r-t1-r0":
                 os.kill(os.getpid(), signal.SIGINT)
                 await asyncio.sleep(0.2)
             return web.json_response({**row, "reward": 1.0})

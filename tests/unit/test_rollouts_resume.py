@@ -64,12 +64,15 @@ def test_a_line_cut_off_is_told(tmp_path: Path) -> None:
     paths = ResultPaths(tmp_path / "x.jsonl")
     whole = json.dumps(result(0)) + "\n" + json.dumps(result(1)) + "\n"
     paths.rollouts.write_text(whole[:-10], encoding="utf-8")
-    left = tmp_path / ".x.jsonl.sorting"
-    left.write_text("half")
+    left = [tmp_path / name for name in (".x.jsonl.sorting", ".x_run.json.4711", ".x_failures.jsonl.partial")]
+    others = [tmp_path / name for name in (".x.lock", ".y.jsonl.sorting", ".x.jsonl.old")]
+    for path in (*left, *others):
+        path.write_text("half", encoding="utf-8")
     earlier = load_earlier(paths, WANTED, RunTally(total=6, name_task=str))
     assert earlier.scored == {(0, 0)}
     assert earlier.notices[0].startswith(f"{paths.rollouts}: the last line was cut off mid-write; its ")
-    assert not left.exists()
+    assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in others)
 
 
 @pytest.mark.parametrize(
