@@ -77,16 +77,17 @@ def _command(command: argparse.ArgumentParser, *, level: int, heading: bool = Tr
     usage = command.format_usage().removeprefix("usage: ").strip()
     description = command.description or "" if heading else ""
     lines = [_sentence(description), "", "```text", usage, "```", ""]
+    groups: dict[str, list[argparse.Action]] = {"": []}
     for group in command._action_groups:
-        actions = [action for action in group._group_actions if action.help is not argparse.SUPPRESS]
-        shown = [action for action in actions if not isinstance(action, argparse._HelpAction)]
-        if not shown:
-            continue
-        if group.title not in ("positional arguments", "options"):
-            lines += [_sentence(group.title or ""), ""]
-        lines += ["| argument | |", "|---|---|"]
-        lines += [f"| {_names(action)} | {_cell(_help(command, action))} |" for action in shown]
-        lines.append("")
+        title = "" if group.title in ("positional arguments", "options") else group.title or ""
+        groups.setdefault(title, []).extend(filter(_is_shown, group._group_actions))
+    for title, actions in groups.items():
+        if title:
+            lines += [_sentence(title), ""]
+        if actions:
+            lines += ["| argument | |", "|---|---|"]
+            lines += [f"| {_names(action)} | {_cell(_help(command, action))} |" for action in actions]
+            lines.append("")
     return lines
 
 
@@ -98,6 +99,10 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, argpa
             for name, command in action.choices.items():
                 if name in summaries:  # hidden ones have none
                     yield name, summaries[name], command
+
+
+def _is_shown(action: argparse.Action) -> bool:
+    return action.help is not argparse.SUPPRESS and not isinstance(action, argparse._HelpAction)
 
 
 def _has_commands(parser: argparse.ArgumentParser) -> bool:
