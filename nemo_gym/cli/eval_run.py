@@ -105,13 +105,9 @@ def _show(run: _Run, options: RunOptions, phases: Phases) -> None:
 
 def _serve_and_run(servers: Servers, run: _Run, phases: Phases, locked: str | None) -> None:
     image_lock = run.provenance.images_to_keep_to(locked)
-    with servers.open(phases, image_lock) as opened:
+    with servers.open(phases, image_lock) as opened, _status_noted(run, phases), phases.measure("run"):
         run.begin(opened)
-        with (
-            _status_noted(run, phases),
-            phases.measure("run"),
-            images_recorded(opened.images, run.paths.image_lock, run.provenance.note_engine),
-        ):
+        with images_recorded(opened.images, run.paths.image_lock, run.provenance.note_engine):
             run_async(run.execute(opened.registry), drain=run.drain)
 
 

@@ -23,7 +23,7 @@ from nemo_gym.config.redaction import MASK, find_secrets, redact_text
 from nemo_gym.config.yaml_files import parse_yaml_dict
 from nemo_gym.containers.image_lock import ImageLock, read_lock
 from nemo_gym.environment.checkout import gym_commit
-from nemo_gym.errors import ConfigError
+from nemo_gym.errors import ConfigError, NemoGymError
 from nemo_gym.eval.eval_plan import EvalPlan
 from nemo_gym.eval.plan_difference import describe_difference, plan_digest
 from nemo_gym.rollouts.provenance import (
@@ -129,7 +129,10 @@ class RunFiles:
         record.segments.append(self._segment)
         record.timeline.extend({"segment": number, **part} for part in servers.timeline)
         self.write()
-        write_json_lines(self._paths.materialized_inputs, self._planned.rows)
+        try:
+            write_json_lines(self._paths.materialized_inputs, self._planned.rows)
+        except OSError as error:
+            raise NemoGymError(f"cannot write {self._paths.materialized_inputs}: {error.strerror or error}.") from error
 
     def note_engine(self, version: str) -> None:
         """The engine's version, once it is known."""

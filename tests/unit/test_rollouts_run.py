@@ -22,11 +22,13 @@ from nemo_gym.rollouts.results import (
     write_aggregate_metrics,
     write_json_lines,
 )
-from nemo_gym.rollouts.run import Attempt, run_rows
+from nemo_gym.rollouts.run import Attempt, Tried, run_rows
 from tests.unit.fake_gym import FakeGym, answer, make_row, never_answers
 
 
-async def run(gym: FakeGym, rows: list[dict[str, Any]], concurrency: int = 4) -> tuple[list[Attempt], Failure | None]:
+async def run(
+    gym: FakeGym, rows: list[dict[str, Any]], concurrency: int = 4, **more: Any
+) -> tuple[list[Attempt], Failure | None]:
     attempts: list[Attempt] = []
     end = await run_rows(
         RolloutCollectionHelper(),
@@ -35,6 +37,7 @@ async def run(gym: FakeGym, rows: list[dict[str, Any]], concurrency: int = 4) ->
         run_id="run",
         concurrency=concurrency,
         on_attempt=attempts.append,
+        **more,
     )
     return attempts, end
 
@@ -100,6 +103,44 @@ class TestRunRows:
         async with FakeGym() as gym:
             with pytest.raises(ConfigError, match="nobody"):
                 await run(gym, [stray, stray])
+
+    async def test_attempts_of_earlier_segments_count(self) -> None:
+        tried = {(0, 0): Tried(next_number=2, counted=2), (1, 0): Tried(next_number=3, counted=0)}
+        async with FakeGym(answer({}, 503)) as gym:
+            attempts, _ = await run(gym, [make_row(None, 0), make_row(None, 1)], tried=tried)
+        numbers = {task: [(a.number, a.final) for a in attempts if a.row["_ng_task_index"] == task] for task in (0, 1)}
+        assert numbers == {0: [(2, True)], 1: [(3, False), (4, False), (5, True)]}
+        assert [row["_ng_rollout_id"] for row in gym.rows if row["_ng_task_index"] == 0] == ["run-t0-r0-a2"]
+
+    async def test_a_drain_begins_nothing_and_ends_nothing(self) -> None:
+        drain = asyncio.Event()
+
+        async def drained(gym: FakeGym, row: dict[str, Any], request: web.Request) -> web.StreamResponse:
+            await gym.until(lambda gym: len(gym.rows) == 3)
+            drain.set()
+            await asyncio.sleep(0.05)
+            return web.json_response({"reward": 1})
+
+        async with FakeGym(drained) as gym:
+            attempts, end = await run(gym, [make_row(None, n) for n in range(100)], concurrency=3, drain=drain)
+        assert end is None
+        assert sorted(attempt.row["_ng_task_index"] for attempt in attempts) == [0, 1, 2]
+        assert all(attempt.outcome.reward == 1.0 for attempt in attempts)
+
+    async def test_none_is_lost_with_hundreds_in_flight(self) -> None:
+        full = asyncio.Event()
+
+        async def waits_for_company(gym: FakeGym, row: dict[str, Any], request: web.Request) -> web.StreamResponse:
+            if gym.in_flight == 300:
+                full.set()
+            await full.wait()
+            return web.json_response({"reward": row["_ng_task_index"]})
+
+        async with FakeGym(waits_for_company) as gym:
+            attempts, end = await run(gym, [make_row(None, n) for n in range(900)], concurrency=300)
+        assert end is None
+        assert sorted(attempt.outcome.reward or 0.0 for attempt in attempts) == [float(n) for n in range(900)]
+        assert gym.most_in_flight == 300
 
     async def test_nothing_to_run(self) -> None:
         async with FakeGym() as gym:
