@@ -48,7 +48,8 @@ class Block:
 
     @property
     def needs_engine(self) -> bool:
-        return self.shown is None and _NEEDS_ENGINE.search(self.text) is not None
+        is_run = self.shown is None and self.language in ("bash", "python")
+        return is_run and _NEEDS_ENGINE.search(self.text) is not None
 
     def commands(self) -> list[list[str]]:
         """The ``gym`` commands in it, as words."""
