@@ -31,6 +31,8 @@ _EXPRESSION = re.compile(r"[\w\s+\-*/^().,=]*")
 _MORE_THAN_EXPRESSION = re.compile(r"\.\s*[^\W\d]|__")
 # These compare grids as tuples, which JSON has no word for.
 _WITH_TUPLES = frozenset({"arc_agi", "rearc"})
+# Its scorer takes any answer for right, since it asks whether texts are true that say "True" or "False".
+_SAID_AS_TEXT = frozenset({"game_of_life_halting"})
 
 for _name in _READ_BY_EVAL:
     _module = import_module(DATASETS[_name][0].__module__)
@@ -47,6 +49,8 @@ def score_answer(generator: str, parameters: Mapping[str, Any], entry: Mapping[s
     scorer = _scorer(generator, json.dumps(parameters, sort_keys=True))
     if generator in _READ_BY_SYMPY and not is_expression(answer):
         return 0.0
+    if generator in _SAID_AS_TEXT:
+        return float(answer.casefold() == str(entry["answer"]).casefold())
     checked = dict(entry)
     if generator in _WITH_TUPLES:
         checked["metadata"] = _with_tuples(entry["metadata"])

@@ -52,7 +52,7 @@ class Expression(Dataset):
 DATASETS = {name: (Dataset, Config) for name in ("plain", "composite")}
 DATASETS |= {"arc_agi": (Grids, Config), "rearc": (Grids, Config)}
 DATASETS |= {name: (Listed, Config) for name in ("string_insertion", "spiral_matrix", "binary_matrix", "n_queens")}
-DATASETS |= {"countdown": (Expression, Config)}
+DATASETS |= {name: (Expression, Config) for name in ("countdown", "game_of_life_halting")}
 """
 
 
@@ -121,6 +121,10 @@ async def test_answers_are_worth_what_the_generators_scorer_says(generators: Non
         (row("<answer>(3 + 4) * 6.0</answer>", "countdown"), 1.0, None),
         (row("<answer>__import__('os').getpid()</answer>", "countdown"), 0.0, None),
         (row("<answer>x.args</answer>", "countdown"), 0.0, None),
+        # The scorer of this one takes any answer for right.
+        (row("<answer>false</answer>", "game_of_life_halting", answer="False"), 1.0, None),
+        (row("<answer>True</answer>", "game_of_life_halting", answer="False"), 0.0, None),
+        (row("<answer>perhaps</answer>", "game_of_life_halting", answer="True"), 0.0, None),
     ]
     async with serving(ReasoningGym, settings) as server:
         for body, reward, reason in cases:
