@@ -12,7 +12,8 @@ from contextlib import closing
 from typing import Any, Final, NoReturn, Self, cast
 
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
-from testcontainers.core.container import DockerContainer
+from testcontainers.core.config import testcontainers_config
+from testcontainers.core.container import DockerContainer, Reaper
 
 from nemo_gym.config.sources import install_root
 from nemo_gym.containers import images
@@ -72,6 +73,7 @@ class ModelEndpointContainer(DockerContainer):
         """
         if self._container is not None:
             raise ConfigError("This container has been started already. Make another one for a second endpoint.")
+        _ensure_ryuk()
         self.image = self._ensure_image()
         self._keeper = Keeper.start(self._session_id, pinned_environ(self._endpoint, self._environ))
         try:
@@ -225,6 +227,19 @@ def hardened_kwargs(labels: Mapping[str, str]) -> dict[str, Any]:
         "shm_size": host["ShmSize"],
         "log_config": host["LogConfig"],
     }
+
+
+def _ensure_ryuk() -> None:
+    """Start testcontainers' own reaper, unless it is switched off."""
+    if testcontainers_config.ryuk_disabled:
+        return
+    try:
+        Reaper.get_instance()
+    except Exception as error:  # of the SDK, of sockets, of testcontainers
+        raise ConfigError(
+            f"testcontainers' reaper Ryuk cannot be started from {testcontainers_config.ryuk_image}: {error}. It is not "
+            "needed here: set TESTCONTAINERS_RYUK_DISABLED=true, and this container is still removed whatever happens."
+        ) from error
 
 
 def _host_config() -> dict[str, Any]:
