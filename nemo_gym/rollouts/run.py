@@ -107,6 +107,10 @@ class _RowRunner:
     async def _run_with_retries(self, row: Mapping[str, Any]) -> Outcome:
         before = self._tried.get(row_key(row), Tried())
         allowed = max(1, self._max_attempts - before.counted)
+        outcome = await self._attempt(row, before.next_number, is_last=allowed == 1)
+        if allowed == 1 or not _worth_another_attempt(outcome):
+            return outcome
+        # only now: most rollouts need none of it
         attempts = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_result(_worth_another_attempt),
             stop=lambda state: self._drain.is_set() or state.attempt_number >= allowed,
@@ -114,15 +118,14 @@ class _RowRunner:
             sleep=self._sleep,
             retry_error_callback=_last_outcome,
         )
-        last: Outcome | None = None
-        done = 0
+        made = 0
 
         async def once() -> Outcome:
-            nonlocal last, done
-            if last is None or not self._drain.is_set():
-                done += 1
-                last = await self._attempt(row, before.next_number + done - 1, is_last=done == allowed)
-            return last
+            nonlocal outcome, made
+            if made and not self._drain.is_set():
+                outcome = await self._attempt(row, before.next_number + made, is_last=made + 1 == allowed)
+            made += 1
+            return outcome
 
         return await attempts(once)
 
