@@ -62,7 +62,11 @@ class ModelEndpointContainer(DockerContainer):
         self._keeper: Keeper | None = None
         self._bind_address = bind_address or ("127.0.0.1" if self._endpoint.is_local else "0.0.0.0")
         self._host = published_host or self._dial_host()
-        super().__init__(_NAME)
+        self._check_engine()
+        try:
+            super().__init__(_NAME)
+        finally:
+            _restore_docker_host(self._environ)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -108,6 +112,17 @@ class ModelEndpointContainer(DockerContainer):
         session = session_labels(self._session_id, owner, published_host=self._host, benchmark="(a scripted model)")
         return {**session, SERVER: _NAME, ROLE: "server"}
 
+    def _check_engine(self) -> None:
+        """Raise ``ConfigError`` when no engine answers, or testcontainers would use another one."""
+        told = testcontainers_config.tc_properties_get_tc_host()
+        if told and told != self._endpoint.url:
+            raise ConfigError(
+                f"testcontainers is to use the engine at {told} (tc.host in ~/.testcontainers.properties), and the one "
+                f"found here is at {self._endpoint.url} ({self._endpoint.source}). Set DOCKER_HOST={told}, or remove "
+                "that line."
+            )
+        DockerEngine.connect(self._environ).close()
+
     def _ensure_image(self) -> str:
         files = images.image_files(install_root(), self._environ)
         folder = install_root() / "images" / "testing" / _NAME
@@ -151,6 +166,9 @@ class ModelEndpointContainer(DockerContainer):
     def get_container_host_ip(self) -> str:
         """Where its port is reached from here. (testcontainers' own guess is wrong inside containers.)"""
         return self._host
+
+    def _get_exposed_port(self, port: int) -> int:
+        return self.port
 
     @property
     def port(self) -> int:
@@ -229,6 +247,12 @@ def hardened_kwargs(labels: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+def _restore_docker_host(environ: Mapping[str, str]) -> None:
+    """Take back what testcontainers sets where a docker context names the engine: it would go before every context."""
+    if "DOCKER_HOST" not in environ:
+        os.environ.pop("DOCKER_HOST", None)
+
+
 def _ensure_ryuk() -> None:
     """Start testcontainers' own reaper, unless it is switched off."""
     if testcontainers_config.ryuk_disabled:
@@ -237,8 +261,8 @@ def _ensure_ryuk() -> None:
         Reaper.get_instance()
     except Exception as error:  # of the SDK, of sockets, of testcontainers
         raise ConfigError(
-            f"testcontainers' reaper Ryuk cannot be started from {testcontainers_config.ryuk_image}: {error}. It is not "
-            "needed here: set TESTCONTAINERS_RYUK_DISABLED=true, and this container is still removed whatever happens."
+            f"testcontainers' reaper Ryuk cannot be started from {testcontainers_config.ryuk_image}: {error}. It is "
+            "not needed here: set TESTCONTAINERS_RYUK_DISABLED=true, and this container is removed all the same."
         ) from error
 
 
