@@ -19,6 +19,7 @@ _DISPLAY_EVERY_S: Final = 0.5
 _BAR_WIDTH: Final = 20
 _WIDE: Final = 110
 _SEPARATOR: Final = "  "
+_ENOUGH_TO_TELL: Final = 5  # rollouts, before the time left is worth telling
 
 
 class Progress(Protocol):
@@ -46,9 +47,10 @@ class Pace:
         tally = self._tally
         elapsed_s = self.elapsed_s if elapsed_s is None else elapsed_s
         per_s = 1 / elapsed_s if elapsed_s > 0 else 0.0
-        rate = (tally.done - self._done) * per_s
+        done_since = tally.done - self._done
+        rate = done_since * per_s
         parts = [f"{rate:.1f}/s", _mean(tally), f"{tally.failures} failed"]
-        if rate > 0 and tally.done < tally.total:
+        if rate > 0 and done_since >= _ENOUGH_TO_TELL and tally.done < tally.total:
             parts.append(f"{_duration((tally.total - tally.done) / rate)} left")
         if tally.token_totals:
             came, went = tally.token_totals["output_tokens"], tally.token_totals["input_tokens"]

@@ -368,16 +368,19 @@ class TestProgress:
         tally = RunTally(total=10, name_task=str)
         tally.done = 1  # of an earlier segment
         pace = Pace(tally)
+        tally.done = 5
+        assert "left" not in " ".join(pace.figures(1.0))
+        tally.done = 1
         assert pace.figures(0.0) == ["0.0/s", "no reward yet", "0 failed"]
         for task, reward in (("a", 0.0), ("b", 1.0)):
             tally.running.add(task, reward)
         tally.token_totals.update(input_tokens=12_345, output_tokens=900)
-        tally.done, tally.failures, tally.retries = 5, 2, 3
+        tally.done, tally.failures, tally.retries = 7, 2, 3
         assert pace.figures(2.0) == [
-            "2.0/s",
+            "3.0/s",
             "mean reward 0.500 (0.095 to 0.905)",
             "2 failed",
-            "0:02 left",
+            "0:01 left",
             "tokens 12.3k in 900 out (450/s)",
             "3 tried again",
         ]
