@@ -74,7 +74,7 @@ def _scorer(generator: str, parameters: str) -> Any:
     dataset_type, config_type = DATASETS[generator]
     try:
         config = config_type(**json.loads(parameters))
-        config.validate()
+        getattr(config, "validate", lambda: None)()  # one of them has none
     except (TypeError, AssertionError, ValueError) as error:
         raise UnknownGeneratorError(f"{generator} does not take these parameters: {error}") from None
     return dataset_type(config=config)
