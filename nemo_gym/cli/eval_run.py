@@ -105,6 +105,8 @@ def _show(run: _Run, options: RunOptions, phases: Phases) -> None:
 
 def _serve_and_run(servers: Servers, run: _Run, phases: Phases, locked: str | None) -> None:
     image_lock = run.provenance.images_to_keep_to(locked)
+    if image_lock is not None:
+        note(f"Serving from the images that the run began with, and no others: {image_lock}.")
     with servers.open(phases, image_lock) as opened, _status_noted(run, phases), phases.measure("run"):
         run.begin(opened)
         with images_recorded(opened.images, run.paths.image_lock, run.provenance.note_engine):
