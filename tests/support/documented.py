@@ -120,7 +120,8 @@ def run_script(text: str, folder: Path, environ: Mapping[str, str], *, where: st
 
 
 def run_program(text: str, folder: Path, environ: Mapping[str, str], *, where: str) -> str:
-    return _run([sys.executable, "-c", text], folder, environ, where)
+    """Run a block of Python as a program, with what the page has exported so far."""
+    return run_script('python -c "$PROGRAM"', folder, {**environ, "PROGRAM": text}, where=where)
 
 
 def _run(command: list[str], folder: Path, environ: Mapping[str, str], where: str) -> str:
