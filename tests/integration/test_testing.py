@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +18,9 @@ import docker
 import pytest
 from testcontainers.core.config import testcontainers_config
 
+from nemo_gym.config.sources import install_root
+from nemo_gym.containers.docker_engine import DockerEngine
+from nemo_gym.containers.images import ensure_base, image_files
 from nemo_gym.containers.labels import SESSION
 from nemo_gym.errors import ConfigError, NemoGymError
 from nemo_gym.testing import BenchmarkContainers, ModelEndpointContainer, Reply, Rule, Script, ServedBenchmark, ToolCall
@@ -75,6 +80,57 @@ def test_with_ryuk_on_and_its_image_not_to_be_had_it_says_so(
     with pytest.raises(ConfigError, match=r"Ryuk cannot be started .* set TESTCONTAINERS_RYUK_DISABLED=true"):
         ModelEndpointContainer().start()
     assert ours(engine) == []
+
+
+RYUK = """
+import socket
+server = socket.create_server(("0.0.0.0", 8080))
+print("Started!", flush=True)
+while True:
+    peer = server.accept()[0]
+    print(peer.recv(1000).decode(), flush=True)
+    peers = [peer]
+"""
+WITH_RYUK = """
+import json, time
+from testcontainers.core.container import Reaper
+from nemo_gym.testing import ModelEndpointContainer
+
+with ModelEndpointContainer() as endpoint:
+    told = ""
+    while "label=" not in told:
+        time.sleep(0.05)
+        told = Reaper._container.get_wrapped_container().logs().decode()
+    labels = endpoint.get_wrapped_container().labels
+    print(json.dumps([told.split("label=")[1].strip(), labels]))
+"""
+
+
+def test_with_ryuk_on_the_endpoint_is_one_of_those_that_it_is_told_to_remove(
+    engine: docker.APIClient, our_engine: DockerEngine
+) -> None:
+    """On a stand-in that only listens: what testcontainers tells Ryuk, and that our start and stop go with it."""
+    base, _ = ensure_base(our_engine, image_files(install_root(), os.environ))
+    command = json.dumps(["python", "-c", RYUK])
+    dockerfile = io.BytesIO(f"FROM {base}\nCMD {command}\n".encode())
+    built = list(engine.build(fileobj=dockerfile, tag="ryuk-stand-in:1", rm=True, decode=True))
+    assert "error" not in built[-1], built[-1]
+    try:
+        environ = {"TESTCONTAINERS_RYUK_DISABLED": "false", "RYUK_CONTAINER_IMAGE": "ryuk-stand-in:1"}
+        done = subprocess.run(
+            [sys.executable, "-c", WITH_RYUK],
+            env={**os.environ, **environ},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    finally:
+        engine.remove_image("ryuk-stand-in:1")
+    told, labels = json.loads(done.stdout)
+    key, _, value = told.partition("=")
+    assert key == "org.testcontainers.session-id"
+    assert labels[key] == value
 
 
 def test_on_an_engine_over_tcp(engine: docker.APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
