@@ -121,16 +121,16 @@ def measure_memory(planned: PlannedBenchmark, repeats: int, in_flight: int, dela
         samples: list[tuple[float, int, int]] = []
         started = time.perf_counter()
         command = run_command(registry, output, repeats, in_flight)
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with Path(folder, "figures.json").open("w+") as shown, subprocess.Popen(command, stdout=shown) as process:
             runner = psutil.Process(process.pid)
             while process.poll() is None:
                 written = output.read_bytes().count(b"\n") if output.is_file() else 0
                 with_proxy = max((each.num_fds() for each in proxies), default=0)
                 samples.append((runner.memory_info().rss / 1e6, written, with_proxy))
                 time.sleep(SAMPLE_EVERY_S)
-            shown = process.stdout.read() if process.stdout is not None else ""
-        seconds = time.perf_counter() - started
-        figures = json.loads(shown)
+            seconds = time.perf_counter() - started
+            shown.seek(0)
+            figures = json.load(shown)
     quarters = [
         round(max((rss for rss, written, _ in samples if low < written <= high), default=0.0), 1)
         for low, high in ((n * rollouts // 4, (n + 1) * rollouts // 4) for n in range(4))
