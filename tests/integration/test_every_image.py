@@ -15,15 +15,18 @@ from tests.support.documented import ROOT
 from tests.support.scripted_endpoint import ScriptedEndpoint
 
 FOLDERS = sorted(path.parent for path in (ROOT / "images").glob("*/*/config.yaml"))
-MODELS = [folder.name for folder in FOLDERS if folder.parent.name == "responses_api_models"]
-FIRST = "openai_model"
+MODELS = [folder for folder in FOLDERS if folder.parent.name == "responses_api_models"]
+OTHERS = [folder for folder in FOLDERS if folder not in MODELS]
+SERVED_TOGETHER = 4
+# A model that needs no weights, for those that refer to one; and what agents refer to by default.
+A_MODEL = ROOT / "images" / "responses_api_models" / "openai_model"
+A_VERIFIER = ROOT / "images" / "resources_servers" / "mcqa"
 
 
-def configs_served_with(model: str) -> list[Path]:
-    """The model's config; with the first, those of all servers that are none."""
-    models = [folder for folder in FOLDERS if folder.name == model]
-    others = [folder for folder in FOLDERS if folder.name not in MODELS] if model == FIRST else []
-    return [folder / "config.yaml" for folder in [*models, *others]]
+def batches() -> list[list[Path]]:
+    """The folders of each session: a few servers at a time, and each kind of model by itself."""
+    few = [OTHERS[start : start + SERVED_TOGETHER] for start in range(0, len(OTHERS), SERVED_TOGETHER)]
+    return [[model] for model in MODELS] + [list(dict.fromkeys([A_MODEL, A_VERIFIER, *some])) for some in few]
 
 
 def names_in(config: Path) -> set[str]:
@@ -32,9 +35,9 @@ def names_in(config: Path) -> set[str]:
     return {name for name, entry in content.items() if isinstance(entry, dict)}
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_each_server_is_built_and_answers(model: str) -> None:
-    configs = configs_served_with(model)
+@pytest.mark.parametrize("folders", batches(), ids=lambda folders: folders[-1].name)
+def test_each_server_is_built_and_answers(folders: list[Path]) -> None:
+    configs = [folder / "config.yaml" for folder in folders]
     with ScriptedEndpoint(lambda prompt: "A") as endpoint:
         judge = {key.replace("policy", "judge"): value for key, value in endpoint.overrides().items()}
         with serve(configs, {**endpoint.overrides(), **judge}) as session:
@@ -49,7 +52,6 @@ def test_each_server_is_built_and_answers(model: str) -> None:
 
 
 def test_no_image_folder_is_forgotten() -> None:
-    served = {path.parent for model in MODELS for path in configs_served_with(model)}
     folders = {path.parent for path in (ROOT / "images").glob("*/*/app.py")}
     # the registry is part of every session, and stands one level higher; test_testing.py starts the scripted endpoint
-    assert folders - served == {ROOT / "images" / "testing" / "model_endpoint"}
+    assert folders - {folder for batch in batches() for folder in batch} == {ROOT / "images/testing/model_endpoint"}
