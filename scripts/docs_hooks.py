@@ -21,7 +21,9 @@ def on_config(config: Any) -> Any:
     """The sections of servers and benchmarks, and the notes, at the end of the navigation."""
     pages = folder_pages(ROOT)
     for section, folder in SECTIONS.items():
-        config.nav.append({section: [{_title(page): page} for page in pages if page.startswith(folder)]})
+        config.nav.append(
+            {section: [{_title(page): page} for page in pages if page.startswith(folder) and page not in NOTES]}
+        )
     config.nav.append({"Project": list(NOTES)})
     return config
 

@@ -11,14 +11,14 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-NOTES = ("CONTRIBUTING.md", "CHANGELOG.md")
+NOTES = ("CONTRIBUTING.md", "CHANGELOG.md", "images/NOTICES.md")
 _FENCED = re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[(?P<text>[^\[\]]+)\]\((?P<target>[^()\s]+)\)")
 _CODE = re.compile(r"(`+[^`]+`+)")
 
 
 def folder_pages(root: Path) -> dict[str, Path]:
-    """The README of every image and benchmark folder, and the notes beside README.md, by the page that each becomes."""
+    """The README of every image and benchmark folder, and the notes of the project, by the page that each becomes."""
     found = [
         root / "images" / "README.md",
         *sorted(root.glob("images/*/README.md")),
