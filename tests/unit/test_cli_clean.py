@@ -18,7 +18,7 @@ from nemo_gym.containers.builds import LABEL_BUILD_STAGE
 from nemo_gym.containers.docker_engine import DockerEngine
 from nemo_gym.containers.images import PYTHON_IMAGE
 from nemo_gym.deployment import image_commands
-from nemo_gym.errors import EngineUnavailableError
+from nemo_gym.errors import EngineError, EngineUnavailableError
 from tests.unit.fake_engine import FakeEngine
 
 
@@ -157,6 +157,18 @@ def test_images_and_build_stages_go_and_python_stays(
     assert list(engine.images) == [PYTHON_IMAGE]
     assert engine.calls["remove_dangling_images"] >= 1
     assert LABEL_BUILD_STAGE == "nemo-gym.stage"
+
+
+def test_an_image_that_a_session_uses_stays(home: Path, engine: FakeEngine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["images", "build"]) == 0
+    capsys.readouterr()
+    engine.errors["remove_image"] = [EngineError("a container uses it", status=409)]
+    first, *others = clean(capsys, "--dry-run")["images"]
+    assert main(["clean", "--yes", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["images"] == others
+    assert f"{first} stays: a container uses it." in said.err
+    assert first in engine.images
 
 
 def test_nothing_to_remove(
