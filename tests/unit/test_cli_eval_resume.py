@@ -24,7 +24,8 @@ from tests.unit import test_cli_eval_run
 from tests.unit.fake_gym import FakeGym, never_answers
 from tests.unit.test_cli_eval_run import KEY, Served, by_task, in_thread, lines, serve_tiny
 
-TIMES = re.compile(rb'"_ng_elapsed_s":[0-9.e-]+')
+# the plan names the checkout's commit, and a commit may be made while a test runs
+TIMES = re.compile(rb'"_ng_elapsed_s":[0-9.e-]+|"commit":"[0-9a-f]+"')
 CACHED = "use_cached_prepared_benchmarks=true"
 SAME_RUN = ("--run-id", "r", "--num-repeats", "4")
 
