@@ -21,6 +21,13 @@ logger = logging.getLogger(__name__)
 
 _PARALLEL = 8
 
+SWEEP_DEADLINE_S = 10.0
+"""How long the remains of one dead session may hold up whoever sweeps.
+
+An engine that was cut off in a start can lose the container and keep its endpoint: it then refuses to remove the
+network until it is restarted, and every start would wait for that in vain.
+"""
+
 
 @dataclass(slots=True)
 class SweepReport:
@@ -72,7 +79,8 @@ def remove_session(
         left = engine.find_leftovers(label).named()
         raise TeardownError(
             f"{len(left)} pieces of session {session_id} are still on the engine after {deadline_s:.0f} s: "
-            f"{', '.join(left)}. Remove them with `docker rm -fv` and `docker network rm`.",
+            f"{', '.join(left)}. Remove them with `docker rm -fv` and `docker network rm`; a network that has 'active "
+            "endpoints' and no container goes when the engine is restarted.",
             left=left,
         ) from None
 
@@ -88,7 +96,7 @@ def sweep(engine: ContainerEngine) -> SweepReport:
         if verdict is Liveness.DEAD:
             logger.info("removing session %s, whose owner is gone", session_id)
             try:
-                remove_session(engine, session_id)
+                remove_session(engine, session_id, deadline_s=SWEEP_DEADLINE_S)
             except (EngineError, TeardownError) as error:
                 logger.warning("session %s could not be removed: %s", session_id, error)
                 continue

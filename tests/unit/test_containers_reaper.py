@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from nemo_gym.containers import reaper
 from nemo_gym.containers.engine import Leftovers
 from nemo_gym.containers.labels import SESSION, Owner, session_labels
 from nemo_gym.containers.reaper import remove_session, sweep
@@ -166,6 +167,19 @@ class TestSweep:
             report = sweep(engine)
         assert report.removed == ["dead2"]
         assert "session dead1 could not be removed: busy" in caplog.text
+
+    def test_a_network_that_the_engine_no_longer_removes_holds_nobody_up_for_long(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(reaper, "SWEEP_DEADLINE_S", 0.05)
+        refusal = EngineError("network net-dead has active endpoints")
+        engine = FakeEngine(errors={"remove_network": [refusal] * 1000})
+        add_session(engine, "dead", DEAD)
+        with caplog.at_level(logging.WARNING):
+            assert sweep(engine).removed == []
+        assert "session dead could not be removed" in caplog.text
+        assert "goes when the engine is restarted" in caplog.text
+        assert left(engine) == {"net-dead"}
 
     def test_an_engine_that_does_not_answer(self) -> None:
         engine = FakeEngine(errors={"list_containers": [EngineUnavailableError("gone")]})
