@@ -60,7 +60,7 @@ def log_of(results: Path, server: str = SERVER) -> str:
 
 def test_that_never_listens(fail_to_serve: Callable[..., ServerStartError]) -> None:
     began = time.monotonic()
-    error = fail_to_serve({"listens_after_s": 600}, server_ready_timeout_seconds=2)
+    error = fail_to_serve({"listens_after_s": 600}, server_ready_timeout_seconds=5)
     assert (error.server, error.phase, error.exit_code, error.oom_killed) == (SERVER, "ready", None, False)
     assert "after 2 s" in str(error)
     assert "server_ready_timeout_seconds" in str(error)
@@ -78,7 +78,7 @@ def test_that_is_late_is_waited_for(root: Path, acts: dict[str, Any]) -> None:
 
 
 def test_that_answers_503_for_ever(fail_to_serve: Callable[..., ServerStartError]) -> None:
-    error = fail_to_serve({"unavailable_s": 600}, server_ready_timeout_seconds=1)
+    error = fail_to_serve({"unavailable_s": 600}, server_ready_timeout_seconds=5)
     assert (error.server, error.phase) == (SERVER, "ready")
     assert "503" in str(error)
 
