@@ -2,8 +2,8 @@
 
 It needs the standard library only, so that it also runs under the Python of a prepare script's own environment.
 Its first line of input is the request; after that the input stays open for as long as the process that asked is
-alive, and its end stops this process, so that no prepare script goes on working for nobody. The outcome goes to a
-file of its own, which leaves standard output to the script.
+alive, and its end stops this process, so that no prepare script goes on working for nobody. The outcome goes to an
+open file that the request names by its number, which leaves standard output to the script.
 """
 
 from __future__ import annotations
@@ -38,10 +38,8 @@ def main() -> int:
             outcome = _run(request)
     except BaseException as error:
         outcome = {"failed": _described(error), "traceback": _script_traceback(error)}
-    result = Path(request["result"])
-    partial = result.with_suffix(".partial")
-    partial.write_text(json.dumps(outcome), encoding="utf-8")
-    partial.replace(result)
+    with open(request["result"], "w", encoding="utf-8") as result:  # noqa: PTH123  (a file without a name)
+        json.dump(outcome, result)
     return 1 if "failed" in outcome else 0
 
 

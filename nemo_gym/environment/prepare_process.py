@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import nemo_gym
 from nemo_gym.config.sources import search_roots
@@ -91,14 +91,15 @@ def _run_isolated_prepare(
     expected = Path(expected).absolute()
     staged = staged_file(expected)
     with ExitStack() as cleanup:
-        scratch = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="nemo-gym-prepare-")))
-        request = _request(run, module, action, expected, staged, args, config, scratch / "result.json")
+        # Without a name, so that it is gone with its last reader, however that one ends.
+        result = cleanup.enter_context(tempfile.TemporaryFile())
+        request = _request(run, module, action, expected, staged, args, config, result.fileno())
         if action == "prepare":
             expected.parent.mkdir(parents=True, exist_ok=True)
             cleanup.callback(staged.unlink, missing_ok=True)
             if not request["takes_path"]:
                 cleanup.enter_context(written_in_place(expected))
-        outcome = _outcome(run, python, module, action, request, scratch / "result.json")
+        outcome = _outcome(run, python, module, action, request, result)
         if "failed" in outcome:
             raise PreparationFailedError(module, action, _reason(outcome, request["config"]))
         if action == "prepare":
@@ -115,7 +116,7 @@ def _request(
     staged: Path,
     args: dict[str, Any],
     config: DictConfig | Mapping[str, Any] | None,
-    result: Path,
+    result: int,
 ) -> dict[str, Any]:
     script = run.script or _find_script(module)
     takes_path = inspect_script(script).takes_output_path and prepare_child.STAGED_PARAMETER not in args
@@ -135,7 +136,7 @@ def _request(
         "config": config,
         "search_path": [*run.search_path, str(root), str(script.parent)],
         "packages": _pure_packages(),
-        "result": str(result),
+        "result": result,
     }
 
 
@@ -158,7 +159,7 @@ def _find_script(module: str) -> Path:
 
 
 def _outcome(
-    run: PrepareRun, python: Path, module: str, action: str, request: Mapping[str, Any], result: Path
+    run: PrepareRun, python: Path, module: str, action: str, request: Mapping[str, Any], result: IO[bytes]
 ) -> dict[str, Any]:
     """What the script's process said before it ended; how it ended, when it said nothing."""
     try:
@@ -173,14 +174,21 @@ def _outcome(
             stdout=_visible_stdout(),
             env=_environment(run, python),
             start_new_session=True,
+            pass_fds=(result.fileno(),),
         )
     except OSError as error:
         raise PreparationFailedError(module, action, f"{python} cannot be started: {error.strerror}") from None
     run.processes.append(process)
     try:
-        return _wait(process, line, run.timeout_s) or json.loads(result.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {"failed": _how_it_ended(process.returncode)}
+        late = _wait(process, line, run.timeout_s)
+        if late is not None:
+            return late
+        result.seek(0)
+        try:
+            said: dict[str, Any] = json.loads(result.read())
+        except ValueError:  # nothing, or not all of it
+            return {"failed": _how_it_ended(process.returncode)}
+        return said
     finally:
         end_process(process)
         run.processes.remove(process)
