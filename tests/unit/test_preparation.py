@@ -378,7 +378,10 @@ def start_planning(root: Path, pid_file: Path) -> subprocess.Popen[bytes]:
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # may be inherited as ignored
         "from nemo_gym.environment import plan_benchmark; plan_benchmark('demo')\n"
     )
-    caller = subprocess.Popen([sys.executable, "-c", code], cwd=root, stderr=subprocess.DEVNULL)
+    temporary = pid_file.with_name("temporary")
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    caller = subprocess.Popen([sys.executable, "-c", code], cwd=root, stderr=subprocess.DEVNULL, env=environment)
     deadline = time.monotonic() + 20
     while not (pid_file.exists() and pid_file.read_text()) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -407,6 +410,7 @@ def prepare({"" if in_place else "output_path"}):
     caller.send_signal(signal.SIGKILL)
     caller.wait()
     wait_until_gone(int(pid_file.read_text()))
+    assert list(tmp_path.joinpath("temporary").iterdir()) == []
     assert not made.data_file.exists() or json.loads(made.data_file.read_text()) == GOOD[0]
     if in_place:
         with (
