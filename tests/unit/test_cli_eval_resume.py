@@ -276,7 +276,7 @@ class TestStopping:
         served.gym.script = fails
         started = time.monotonic()
         assert run("--limit", "1", "--run-id", "r") == 130
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 30
         assert [(f["_ng_attempt_index"], f["final"]) for f in lines("x_failures.jsonl")] == [(0, False)]
         served.gym.script, served.gym.rows = by_task(1.0), []
         assert run("--limit", "1", "--resume") == 0

@@ -242,7 +242,7 @@ class TestFailures:
         served.gym.script = dies
         started = time.monotonic()
         assert run() == 1
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 30
         assert "server 'verifier' was killed because its memory limit" in capsys.readouterr().err
         assert [row["_ng_task_index"] for row in lines("x.jsonl")] == [0]
         assert not served.running

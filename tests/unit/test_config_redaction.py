@@ -221,4 +221,4 @@ def test_a_long_word_takes_no_longer_than_its_length() -> None:
     began = time.process_time()
     long = "x" * 1_000_000
     assert redact_config({"text": long, "url": f"https://me:secret@{long}"})["text"] == long
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 30

