@@ -93,9 +93,9 @@ class TestServingProcess:
             "import os, sys, threading, time\n"
             "from nemo_gym.testing import serving_process\n"
             "parent = int(sys.argv[1])\n"
-            "threading.Thread(target=serving_process._interrupt_when_let_go, args=(parent,), daemon=True).start()\n"
-            "print('watching', flush=True)\n"
-            "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('interrupted', flush=True)\n"
+            "watch = threading.Thread(target=serving_process._interrupt_when_let_go, args=(parent,), daemon=True)\n"
+            "try:\n    print('watching', flush=True)\n    watch.start()\n    time.sleep(60)\n"
+            "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n"
         )
         parent = os.getpid() if end == "input" else 1 << 22
         with subprocess.Popen(
