@@ -33,6 +33,8 @@ FAILURE_MARKERS: Final = (
 BODY_TAIL_CHARACTERS: Final = 2000
 _ANSWERS_THAT_PASS: Final = frozenset({408, 425, 429})
 """Client errors that say "not now" rather than "not like this"."""
+_REFUSALS: Final = frozenset(range(400, 500)) - _ANSWERS_THAT_PASS
+"""What the same request is answered with again: a prompt that is too long, a wrong key, an unknown model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,8 @@ class Outcome:
 def judge_reply(server: str, status: int, body: bytes) -> Outcome:
     """The outcome of a ``/run`` call that was answered."""
     if not 200 <= status < 300:
-        retryable = status >= 500 or status in _ANSWERS_THAT_PASS
-        culprit = find_culprit(body)
+        culprit, behind = find_culprit(body)
+        retryable = (status >= 500 or status in _ANSWERS_THAT_PASS) and behind not in _REFUSALS
         if culprit is None or culprit == server:
             return _failed(HTTP_ERROR, f"answered HTTP {status}.", server, status, body, retryable=retryable)
         reason = f"failed behind {server!r}, which answered HTTP {status}."
@@ -112,14 +114,20 @@ def judge_metrics(server: str, status: int, body: bytes) -> dict[str, Any] | Fai
     return failure or Failure(BAD_REPLY, "answered something that is no JSON object.", server, status)
 
 
-def find_culprit(body: bytes) -> str | None:
-    """The server that an error body blames: ours name it where the failure is not their own."""
+def find_culprit(body: bytes) -> tuple[str | None, int | None]:
+    """The server that an error body blames, and the HTTP status of its answer.
+
+    Ours name both where the failure is not their own: an agent answers 502 whatever its model answered.
+    """
     try:
         error = json.loads(body).get("error")
     except (ValueError, RecursionError, AttributeError):
-        return None
-    server = error.get("server") if isinstance(error, dict) else None
-    return server if isinstance(server, str) and server else None
+        return None, None
+    server, status = (error.get("server"), error.get("status")) if isinstance(error, dict) else (None, None)
+    return (
+        server if isinstance(server, str) and server else None,
+        status if isinstance(status, int) else None,
+    )
 
 
 def find_reward(reply: Mapping[str, Any]) -> float | None:

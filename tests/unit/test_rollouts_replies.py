@@ -38,6 +38,15 @@ class TestJudgeReply:
         assert failure is not None
         assert (failure.failure_class, failure.status, failure.retryable) == ("http_error", status, retryable)
 
+    @pytest.mark.parametrize(
+        ("behind", "retryable"),
+        [(400, False), (401, False), (404, False), (429, True), (500, True), (200, True), (None, True)],
+    )
+    def test_what_a_server_behind_refused_is_not_asked_again(self, behind: int | None, retryable: bool) -> None:
+        failure = judged({"error": {"server": "policy_model", "status": behind}}, 502)
+        assert failure is not None
+        assert (failure.server, failure.status, failure.retryable) == ("policy_model", 502, retryable)
+
     def test_answers_are_never_tried_again(self) -> None:
         for reply in ({"reward": "x"}, {}, [1], "text"):
             failure = judged(reply)
@@ -61,9 +70,10 @@ class TestJudgeReply:
 
 
 def test_the_blamed_server_is_read_from_the_error_body() -> None:
-    assert find_culprit(b'{"error": {"server": "policy_model"}}') == "policy_model"
+    assert find_culprit(b'{"error": {"server": "policy_model"}}') == ("policy_model", None)
+    assert find_culprit(b'{"error": {"server": "policy_model", "status": 400}}') == ("policy_model", 400)
     for body in (b"", b"[]", b'{"error": "x"}', b'{"error": {"server": 3}}', b'{"error": {}}', b"\xff"):
-        assert find_culprit(body) is None
+        assert find_culprit(body) == (None, None)
 
 
 def test_the_tail_is_short_and_survives_bytes_that_are_no_text() -> None:
