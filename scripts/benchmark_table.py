@@ -1,7 +1,8 @@
 """Runs every benchmark in containers with the embedded model, and writes the table of results in benchmarks/README.md.
 
 Small benchmarks are run whole, of the others the first tasks. What has been run is not run again while its results are
-there (``results/benchmarks``), so that a run that was stopped goes on; ``--again`` starts anew.
+there (``results/benchmarks``), so that a run that was stopped goes on; ``--again`` starts anew. A benchmark that was
+never run here keeps what the table says of it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,6 @@ BEGIN = "<!-- The table is written by scripts/benchmarks. -->"
 END = "<!-- End of the table. -->"
 
 MODEL_TYPE = "llama_cpp_model"
-# Their prompts are thousands of tokens, of which one CPU reads about a hundred a second. `--tasks` runs more.
-LONG_PROMPTS = {"arc_agi_1": 5, "arc_agi_2": 5, "workplace": 5}
 MOST_WORKERS = 4  # of the embedded model's server
 SMALL = 100
 FEW = 50
@@ -39,7 +38,7 @@ SHOWN_AS = {"reasoning_gym": "reasoning_gym/chain_sum"}
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="only these; the table then shows all that were ever run"
+        "names", nargs="*", metavar="NAME", help="only these; the others keep their lines"
     )
     parser.add_argument("--again", action="store_true", help="run what has results, too")
     parser.add_argument("--tasks", type=int, metavar="N", help="so many of each, whatever its size")
@@ -55,7 +54,7 @@ def main() -> int:
             continue
         if arguments.again or not summary_of(entry["name"]).is_file():
             failed += [] if run(entry, arguments.tasks or tasks_of(entry)) else [entry["name"]]
-    write_table([row_of(entry) for entry in entries])
+    write_table(entries)
     if failed:
         say(f"Without results: {', '.join(failed)}")
     return 1 if failed else 0
@@ -104,18 +103,18 @@ def overrides_of(name: str) -> list[str]:
 
 def tasks_of(entry: dict[str, Any]) -> int:
     rows = int(entry["num_rows"])
-    return LONG_PROMPTS.get(entry["name"], rows if rows <= SMALL else FEW)
+    return rows if rows <= SMALL else FEW
 
 
 def summary_of(name: str) -> Path:
     return RESULTS / f"{name}.summary.json"
 
 
-def row_of(entry: dict[str, Any]) -> list[str]:
+def row_of(entry: dict[str, Any], table: Mapping[str, Sequence[str]]) -> list[str]:
     name = entry["name"]
     shown = [f"[`{name}`]({name}/README.md)", entry["domain"], f"{entry['num_rows'] or 0:,}", ", ".join(entry["needs"])]
     if not summary_of(name).is_file():
-        return [*shown, "", "", "", "", ""]
+        return [*shown, *table.get(shown[0], [""] * len(HEADS))[len(shown) :]]
     figures = json.loads(summary_of(name).read_text(encoding="utf-8"))
     rollouts, interval = figures["rollouts"], figures["mean_reward_interval_95"]
     mean = "" if figures["mean_reward"] is None else f"{figures['mean_reward']:.3f}"
@@ -144,14 +143,20 @@ HEADS = [
 ]
 
 
-def write_table(rows: Sequence[Sequence[str]]) -> None:
+def write_table(entries: Sequence[dict[str, Any]]) -> None:
     """Put the table between its two marks."""
-    lines = ["| " + " | ".join(cells) + " |" for cells in [HEADS, ["---"] * len(HEADS), *rows]]
     text = README.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
+    earlier, _, after = rest.partition(END)
+    table = {cells[0]: cells for cells in map(cells_of, earlier.strip().splitlines())}
+    rows = [row_of(entry, table) for entry in entries]
+    lines = ["| " + " | ".join(cells) + " |" for cells in [HEADS, ["---"] * len(HEADS), *rows]]
     README.write_text("\n".join([before + BEGIN, "", *lines, "", END + after]), encoding="utf-8")
     say(f"The table stands in {README.relative_to(ROOT)}")
+
+
+def cells_of(line: str) -> list[str]:
+    return line.strip().removeprefix("| ").removesuffix(" |").split(" | ")
 
 
 def gym(*arguments: str) -> subprocess.CompletedProcess[str]:
