@@ -1,4 +1,4 @@
-"""The options of tests/conftest.py fail runs that lost tests."""
+"""The options of tests/conftest.py fail runs that lost tests, in one process and in several."""
 
 from __future__ import annotations
 
@@ -36,15 +36,17 @@ def test_enough_passed(tmp_path: Path) -> None:
     assert code == 0, output
 
 
-def test_too_few_passed(tmp_path: Path) -> None:
-    code, output = run(tmp_path, "--min-passed", "3")
+@pytest.mark.parametrize("processes", [(), ("-n", "2")], ids=["alone", "in-two-processes"])
+def test_too_few_passed(tmp_path: Path, processes: tuple[str, ...]) -> None:
+    code, output = run(tmp_path, "--min-passed", "3", *processes)
     assert code == 1
     assert "2 tests passed, and at least 3 must" in output
 
 
+@pytest.mark.parametrize("processes", [(), ("-n", "2")], ids=["alone", "in-two-processes"])
 @pytest.mark.parametrize(("mark", "outcome"), [("skip(reason='no engine')", True), ("xfail", False)])
-def test_a_skip_is_a_failure(tmp_path: Path, mark: str, outcome: bool) -> None:
-    code, output = run(tmp_path, "--forbid-skips", mark=mark, outcome=outcome)
+def test_a_skip_is_a_failure(tmp_path: Path, mark: str, outcome: bool, processes: tuple[str, ...]) -> None:
+    code, output = run(tmp_path, "--forbid-skips", *processes, mark=mark, outcome=outcome)
     assert code == 1
     assert "1 tests were skipped" in output
-    assert run(tmp_path, mark=mark, outcome=outcome)[0] == 0
+    assert run(tmp_path, *processes, mark=mark, outcome=outcome)[0] == 0
