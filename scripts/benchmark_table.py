@@ -37,9 +37,7 @@ SHOWN_AS = {"reasoning_gym": "reasoning_gym/chain_sum"}
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="only these; the others keep their lines"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these; the others keep their lines")
     parser.add_argument("--again", action="store_true", help="run what has results, too")
     parser.add_argument("--tasks", type=int, metavar="N", help="so many of each, whatever its size")
     parser.add_argument("--table-only", action="store_true", help="run nothing")
