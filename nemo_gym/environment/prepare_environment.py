@@ -43,8 +43,15 @@ def _prepare_environment(benchmark_config: BenchmarkConfig, venv_root: Path | No
     # An environment that is active here is not the one to sync.
     environment = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
     environment["UV_PROJECT_ENVIRONMENT"] = str(venv)
+    # uv leaves a lock of its own in the temporary directory, one for each project.
+    temporary = root / f".{venv.name}.tmp"
+    environment["TMPDIR"] = str(temporary)
     with exclusive(root / f".{venv.name}.lock", f"the environment {venv}"):
-        _run(command, environment, benchmark_config, "sync environment")
+        temporary.mkdir(exist_ok=True)
+        try:
+            _run(command, environment, benchmark_config, "sync environment")
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
     return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 

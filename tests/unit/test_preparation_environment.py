@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -121,7 +122,8 @@ def lock_project(made: MadeBenchmark, index: Path, version: str) -> None:
         '[project]\nname = "demo-prepare"\nversion = "0"\nrequires-python = ">=3.11"\ndependencies = ["made_numbers"]\n'
         f'[tool.uv.sources]\nmade_numbers = {{ path = "{wheel}" }}\n'
     )
-    subprocess.run([UV, "lock", "--quiet", "--project", made.folder], check=True)
+    environment = {**os.environ, "TMPDIR": str(index)}  # uv leaves a lock of its own there
+    subprocess.run([UV, "lock", "--quiet", "--project", made.folder], env=environment, check=True)
 
 
 LOCKED = """
@@ -142,8 +144,11 @@ LOCKED = """
 
 
 def test_a_locked_project_is_synced_into_an_environment_of_its_own(
-    root: Path, tmp_path: Path, index: Path, capfd: pytest.CaptureFixture[str]
+    root: Path, tmp_path: Path, index: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     made = make_benchmark(root, script=LOCKED)
     lock_project(made, index, "1.0")
     venvs = tmp_path / "venvs"
@@ -160,6 +165,7 @@ def test_a_locked_project_is_synced_into_an_environment_of_its_own(
     lock_project(made, index, "2.0")
     assert answer_of("demo", uv_venv_dir=str(venvs)) == "43"
     assert len([path for path in venvs.iterdir() if path.is_dir()]) == 1
+    assert list(temporary.iterdir()) == []
 
 
 def test_the_environment_is_under_the_cache_directory_unless_configured(
