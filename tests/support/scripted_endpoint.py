@@ -10,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
+from nemo_gym.servers.scripted import Reply, response_body
+
 
 class ScriptedEndpoint:
     """``answer`` maps the last user message to the reply's text; a ``ValueError`` of it is an HTTP 400 with its text.
@@ -112,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError as refusal:
             self._send(400, {"error": {"message": str(refusal), "type": "invalid_request_error"}})
         else:
-            self._send(200, _response(output, str(body.get("model"))))
+            self._send(200, {**response_body(Reply(), str(body.get("model")), 0), "output": output})
 
     def _is_allowed(self) -> bool:
         key = self.scripted.key
@@ -148,25 +150,4 @@ def message_item(text: str) -> dict[str, Any]:
         "role": "assistant",
         "status": "completed",
         "content": [{"type": "output_text", "text": text, "annotations": []}],
-    }
-
-
-def _response(output: list[dict[str, Any]], model: str) -> dict[str, Any]:
-    return {
-        "id": "resp_scripted",
-        "object": "response",
-        "created_at": 0,
-        "status": "completed",
-        "model": model,
-        "output": output,
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-        "usage": {
-            "input_tokens": 1,
-            "input_tokens_details": {"cached_tokens": 0},
-            "output_tokens": 1,
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": 2,
-        },
     }

@@ -29,6 +29,8 @@ from nemo_gym.environment.benchmark_preparation import (
 from nemo_gym.environment.collated_files import read_task_ids
 from tests.support.made_benchmark import MadeBenchmark, asks, make_benchmark
 
+pytestmark = pytest.mark.usefixtures("root")
+
 AGENT = {"type": "responses_api_agents", "name": "demo_agent"}
 CONFIG_SCRIPT = """
     import json
@@ -40,16 +42,6 @@ CONFIG_SCRIPT = """
         output_path.write_text(json.dumps(row) + "\\n")
         return output_path
 """
-
-
-@pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "root"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("NEMO_GYM_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.delenv("NEMO_GYM_EXTRA_ROOTS", raising=False)
-    return folder
 
 
 @pytest.fixture

@@ -31,18 +31,10 @@ from nemo_gym.environment.benchmarks import BenchmarkConfig
 from nemo_gym.environment.data_lock import exclusive, lock_file, open_prepared
 from tests.support.made_benchmark import MadeBenchmark, asks, make_benchmark
 
+pytestmark = pytest.mark.usefixtures("root")
+
 GOOD = [asks("before")]
 FOLDER = 'from pathlib import Path\nOUT = Path(__file__).parent / "data" / "demo.jsonl"\n'
-
-
-@pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "root"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("NEMO_GYM_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.delenv("NEMO_GYM_EXTRA_ROOTS", raising=False)
-    return folder
 
 
 def datasets(*made: MadeBenchmark, **overrides: Any) -> list[BenchmarkConfig]:

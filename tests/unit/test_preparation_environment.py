@@ -25,6 +25,8 @@ from nemo_gym.environment.benchmarks import BenchmarkConfig
 from tests.support.made_benchmark import MadeBenchmark, make_benchmark
 from tests.support.made_wheel import make_wheel
 
+pytestmark = pytest.mark.usefixtures("root")
+
 USES_PACKAGE = """
     import json, sys
     import made_numbers
@@ -35,16 +37,6 @@ USES_PACKAGE = """
         return output_path
 """
 UV = Path(sys.executable).with_name("uv")
-
-
-@pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "root"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("NEMO_GYM_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.delenv("NEMO_GYM_EXTRA_ROOTS", raising=False)
-    return folder
 
 
 @pytest.fixture
