@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import docker
 import docker.constants
+import docker.credentials
 import docker.errors
 import requests
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_exponential
@@ -84,10 +85,12 @@ class DockerEngine(DockerImages, DockerPulls):
     def build_image(
         self, context: BinaryIO, *, tag: str, build_args: Mapping[str, str], labels: Mapping[str, str]
     ) -> ImageLog:
+        client = self._endpoint_client()
+        _spare_credentials(client)
         return ImageLog(
-            self._endpoint_client(),
+            client,
             f"building {tag}",
-            lambda client: client.build(
+            lambda own: own.build(
                 fileobj=context,
                 custom_context=True,
                 tag=tag,
@@ -242,6 +245,21 @@ def _client(endpoint: Endpoint, tls: Any, version: str = "", timeout_s: float = 
     if not isinstance(answer, Mapping) or "ApiVersion" not in answer:
         raise docker.errors.DockerException(f"what answers there is no Docker engine: {str(answer)[:200]}")
     return _client(endpoint, tls, str(answer["ApiVersion"]), timeout_s)
+
+
+def _spare_credentials(client: Any) -> None:
+    """Let a build go on without the user's credentials where a credential store of docker's config does not answer.
+
+    The SDK asks every store before each build, also one that a removed Docker Desktop has left in the config. Builds
+    on local images need none; others are refused by the registry, which says so.
+    """
+    add_to = client._set_auth_headers
+
+    def lenient(headers: dict[str, str]) -> None:
+        with contextlib.suppress(docker.errors.DockerException, docker.credentials.StoreError):
+            add_to(headers)
+
+    client._set_auth_headers = lenient
 
 
 def published_port(engine: DockerEngine, container_id: str, deadline_s: float = 5.0) -> int | None:

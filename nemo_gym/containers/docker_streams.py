@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import docker
+import docker.credentials
 import docker.errors
 import docker.utils
 import requests
@@ -115,6 +116,7 @@ class ImageLog:
             requests.RequestException,
             urllib3.exceptions.HTTPError,
             docker.errors.DockerException,
+            docker.credentials.StoreError,
             OSError,
             AttributeError,  # what reading from a response that was closed under the reader ends in
             ValueError,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import io
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -275,6 +277,39 @@ class TestVerbs:
             engine.remove_network("x")
         assert b'"c1"' in freed[0]
         assert b'"Force": true' in freed[0]
+
+
+class TestBuildCredentials:
+    def sent(self) -> list[str | None]:
+        """The credentials that a build is sent with; its log is read to the end."""
+
+        def serve(request: Request) -> None:
+            seen.append(request.headers.get("X-Registry-Config"))
+            request.begin_chunks()
+            request.send_message(stream="Successfully built 00\n")
+            request.end_chunks()
+
+        seen: list[str | None] = []
+        with engine_with({"POST /build": serve}) as engine:
+            log = engine.build_image(io.BytesIO(b"tar"), tag="x:y", build_args={}, labels={})
+            assert list(log) == ["Successfully built 00\n"]
+        return seen
+
+    @pytest.fixture
+    def config(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+        return tmp_path / "config.json"
+
+    def test_of_dockers_own_config(self, config: Path) -> None:
+        config.write_text(json.dumps({"auths": {"host:1": {"auth": base64.b64encode(b"me:secret").decode()}}}))
+        (sent,) = self.sent()
+        assert json.loads(base64.urlsafe_b64decode(sent or ""))["host:1"]["password"] == "secret"
+
+    @pytest.mark.filterwarnings("ignore:docker-credential-none")  # the SDK's own, before its error
+    @pytest.mark.parametrize("stale", [{"credsStore": "none-such"}, {"credHelpers": {"host:1": "none-such"}}])
+    def test_of_a_store_that_is_gone_are_not_waited_for(self, config: Path, stale: dict[str, Any]) -> None:
+        config.write_text(json.dumps(stale))
+        assert self.sent() == [None]
 
 
 class TestPublishedPort:
