@@ -27,9 +27,12 @@ ANSWER_WORDS: Final = (
 )
 """The word "answer" in several languages, for a regular expression that ignores case."""
 
+# More of it than any table, ruler or indent holds.
+_RUN = re.compile(r"[\W_]{129,}")
+
 _BOX = re.compile(r"\\(?:boxed|fboxed|fbox|framebox)\s*(?:\{|(?=[^\s{\\])|\s)")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_HASHES = re.compile(r"^\s*#{4,}\s*(\S.*?)\s*$", re.MULTILINE)
+_HASHES = re.compile(r"^[^\S\n]*#{4,}\s*(\S.*)$", re.MULTILINE)
 _STATED = re.compile(
     rf"""
     (?<![^\W_]) {ANSWER_WORDS} (?:\ +to\ [^.:\n]{{1,60}}?)? ["'*_`)\]]* \s*
@@ -80,6 +83,14 @@ def boxed_contents(text: str) -> Iterator[Boxed]:
             yield Boxed(opening.start(), opening.end() + len(place), place, closed=False)
 
 
+def without_long_runs(text: str) -> str:
+    """The text with 128 characters left of each longer run that has no letter or digit, its first and last 64.
+
+    Expressions that look for an answer may try each length of a run at each of its places.
+    """
+    return _RUN.sub(lambda run: run[0][:64] + run[0][-64:], text)
+
+
 def find_final_answer(
     text: str, *, several: bool = False, forms: Sequence[AnswerForm] = ALL_FORMS
 ) -> tuple[str | None, AnswerForm | None]:
@@ -88,7 +99,7 @@ def find_final_answer(
     With ``several``, boxes that follow one another in the same sentence are taken together, joined by commas. A last
     box that never closes is no answer, and nothing before it is: the text was cut off where it was to be given.
     """
-    text = text[-LONGEST_TEXT:]
+    text = without_long_runs(text[-LONGEST_TEXT:])
     boxes = list(boxed_contents(text))
     if boxes and not boxes[-1].closed:
         return None, None
@@ -101,7 +112,7 @@ def find_final_answer(
 
 def _last_hashes(text: str) -> str | None:
     found = _HASHES.findall(text)
-    return found[-1] if found else None
+    return found[-1].rstrip() if found else None
 
 
 def _last_box(text: str, boxes: Sequence[Boxed], several: bool) -> str | None:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from nemo_gym.servers.final_answers import LONGEST_TEXT, boxed_contents, find_final_answer
+from nemo_gym.servers.final_answers import LONGEST_TEXT, boxed_contents, find_final_answer, without_long_runs
 
 FOUND = [
     ("boxed", "So \\boxed{42}.", "42"),
@@ -88,12 +88,40 @@ def test_a_box_knows_where_it_is_and_whether_it_is_closed() -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["\\boxed{", "\\boxed{1} ", "The answer is ", "$", "$5 + ", "1,", "= 1 + ", "#### ", "\\(", "{" * 50]
+    "unit",
+    [
+        "\\boxed{",
+        "\\boxed{1} ",
+        "The answer is ",
+        "$",
+        "$5 + ",
+        "1,",
+        "= 1 + ",
+        "#### ",
+        "\\(",
+        "{" * 50,
+        "\n",
+        " ",
+        "\n a",
+    ],
 )
 def test_a_megabyte_of_anything_takes_no_long_time(unit: str) -> None:
     began = time.perf_counter()
     find_final_answer(unit * (1_000_000 // len(unit)), several=True)
     assert time.perf_counter() - began < 20
+
+
+@pytest.mark.parametrize("blank", [" ", "\n", "\t\n", "\n- "])
+def test_an_answer_is_found_between_a_hundred_thousand_blanks(blank: str) -> None:
+    blanks = blank * (100_000 // len(blank))
+    began = time.perf_counter()
+    assert find_final_answer(f"{blanks}The answer is 42.{blanks[:90_000]}") == ("42", "stated")
+    assert time.perf_counter() - began < 10
+
+
+def test_of_a_long_run_without_letters_its_ends_are_left() -> None:
+    assert without_long_runs(f"a{'-' * 100}_{'+' * 27}b") == f"a{'-' * 100}_{'+' * 27}b"
+    assert without_long_runs(f"a.\n{' ' * 500}\n-5{'*' * 200}") == f"a.\n{' ' * 62}{' ' * 62}\n-5{'*' * 128}"
 
 
 def test_the_end_of_a_text_counts() -> None:
