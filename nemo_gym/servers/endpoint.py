@@ -31,7 +31,7 @@ _TAIL_CHARS = 2000
 
 
 class RetryPolicy(BaseModel):
-    """How long a failing endpoint is asked again. ``budget_s`` counts from the first attempt."""
+    """How long a failing endpoint is asked again. ``budget_s`` is for attempts and the waits between them."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -56,12 +56,13 @@ class EndpointError(RequestError):
 
 
 class _RetriedError(Exception):
-    """A failure that another attempt may not meet."""
+    """A failure that another attempt may not meet; ``took_s`` is how long the attempt took."""
 
     def __init__(self, final: EndpointError, retry_after_s: float | None = None) -> None:
         super().__init__(str(final))
         self.final = final
         self.retry_after_s = retry_after_s
+        self.took_s = 0.0
 
 
 class Endpoint:
@@ -98,11 +99,10 @@ class Endpoint:
 
     async def post(self, path: str, body: bytes) -> JsonDict:
         """The JSON object that the endpoint answers ``path`` with; else an ``EndpointError``."""
-        started = time.monotonic()
         try:
             return await self._attempt(path, body)
         except _RetriedError as failure:
-            return await self._post_again(path, body, failure, started)
+            return await self._post_again(path, body, failure)
 
     async def probe(self) -> Readiness:
         """Whether the endpoint answers at all, and takes the key. A success is remembered."""
@@ -138,7 +138,7 @@ class Endpoint:
     def _waiting(self, detail: str) -> Readiness:
         return Readiness("waiting", key=self._names.base_url, address=self.base_url, detail=detail)
 
-    async def _post_again(self, path: str, body: bytes, failure: _RetriedError, started: float) -> JsonDict:
+    async def _post_again(self, path: str, body: bytes, failure: _RetriedError) -> JsonDict:
         # Imported here: most processes never meet a failing endpoint, and each start would pay for it.
         from tenacity import AsyncRetrying, retry_if_exception_type
 
@@ -149,8 +149,12 @@ class Endpoint:
                 raise pending.pop()
             return await self._attempt(path, body)
 
+        attempts_s = 0.0
+
         def given_up(state: RetryCallState) -> bool:
-            too_late = time.monotonic() - started + state.upcoming_sleep > self._retry.budget_s
+            nonlocal attempts_s
+            attempts_s += _failure_of(state).took_s
+            too_late = attempts_s + state.idle_for + state.upcoming_sleep > self._retry.budget_s
             return too_late or state.attempt_number >= self._retry.attempts
 
         def log(state: RetryCallState) -> None:
@@ -178,12 +182,18 @@ class Endpoint:
         return min(doubled, self._retry.longest_wait_s) * random.uniform(0.75, 1.25)
 
     async def _attempt(self, path: str, body: bytes) -> JsonDict:
+        async with self._slots or nullcontext():
+            started = time.monotonic()  # how long it stood in line for a slot is no failing of the endpoint's
+            try:
+                return await self._exchange(path, body)
+            except _RetriedError as failure:
+                failure.took_s = time.monotonic() - started
+                raise
+
+    async def _exchange(self, path: str, body: bytes) -> JsonDict:
         address = self.base_url + path
         try:
-            async with (
-                self._slots or nullcontext(),
-                self._client().post(address, data=payload_of(body), headers=self._headers) as response,
-            ):
+            async with self._client().post(address, data=payload_of(body), headers=self._headers) as response:
                 answer = await response.read()
                 status, retry_after = response.status, response.headers.get("Retry-After")
         except TimeoutError as error:

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from images.responses_api_models.openai_model.app import OpenAIModel
 from nemo_gym.errors import ConfigError
+from nemo_gym.servers import endpoint as endpoints
 from nemo_gym.servers.testing import Running, bootstrap_for, serving, serving_app
 
 KEY = "sk-do-not-show"
@@ -21,6 +22,7 @@ MESSAGE = {"type": "message", "role": "assistant", "content": [{"type": "output_
 RESPONSE = {"id": "r1", "output": [MESSAGE], "usage": {"input_tokens": 1, "output_tokens": 2}}
 COMPLETION = {"id": "c1", "choices": [{"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]}
 FAST = {"retry": {"attempts": 4, "budget_s": 2, "first_wait_s": 0.01}}
+ONE_MINUTE = endpoints.RetryPolicy(budget_s=60, first_wait_s=0.001)
 
 
 class Endpoint:
@@ -64,6 +66,30 @@ async def model_before(endpoint: Endpoint, **settings: Any) -> AsyncIterator[Run
         own = {"openai_base_url": f"{url}/v1", "openai_api_key": KEY, "openai_model": "served", **FAST, **settings}
         async with serving(OpenAIModel, own, name="policy_model") as model:
             yield model
+
+
+class Clock:
+    """What the endpoint takes for the time; it stands still until somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def after(self, seconds: float, answer: Callable[[], web.Response]) -> Callable[[], web.Response]:
+        def answer_late() -> web.Response:
+            self.now += seconds
+            return answer()
+
+        return answer_late
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(endpoints, "time", clock)
+    return clock
 
 
 def free_port() -> int:
@@ -184,6 +210,27 @@ class TestFailures:
         assert time.monotonic() - started < 20
         assert (reply.status, len(endpoint.asked)) == (429, 1)
         assert "come back tomorrow" in reply.json()["error"]["message"]
+
+    async def test_the_budget_is_for_attempts_and_not_for_standing_in_line(self, clock: Clock) -> None:
+        busy = says({"error": "busy"}, 429)
+        endpoint = Endpoint(clock.after(1000, says(RESPONSE)), busy, says(RESPONSE))
+        async with serving_app(endpoint.app()) as url:
+            asker = endpoints.Endpoint(f"{url}/v1", max_concurrent_requests=1, retry=ONE_MINUTE)
+            answers = await asyncio.gather(*(asker.post("/responses", b"{}") for _ in range(2)))
+            await asker.close()
+        assert ([answer["id"] for answer in answers], len(endpoint.asked)) == (["r1", "r1"], 3)
+
+    @pytest.mark.parametrize(("attempt_s", "attempts"), [(70, 1), (35, 2), (25, 3)])
+    async def test_attempts_that_take_long_use_the_budget_up(
+        self, attempt_s: float, attempts: int, clock: Clock
+    ) -> None:
+        endpoint = Endpoint(clock.after(attempt_s, says({"error": "busy"}, 429)))
+        async with serving_app(endpoint.app()) as url:
+            asker = endpoints.Endpoint(f"{url}/v1", retry=ONE_MINUTE)
+            with pytest.raises(endpoints.EndpointError, match="HTTP 429: busy"):
+                await asker.post("/responses", b"{}")
+            await asker.close()
+        assert len(endpoint.asked) == attempts
 
     @pytest.mark.parametrize("status", [400, 404, 413, 422])
     async def test_a_refusal_is_passed_on_at_once(self, status: int) -> None:
