@@ -13,12 +13,17 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("default", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
+# The exit code of a run that lost or skipped tests, whether others failed or not: to run those again mends nothing.
+TESTS_LOST = 9
+
 INTEGRATION = Path(__file__).parent / "integration"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("honesty")
-    group.addoption("--min-passed", type=int, default=0, metavar="N", help="fail when fewer than N tests passed")
+    group.addoption(
+        "--min-passed", type=int, default=0, metavar="N", help="fail when fewer than N tests passed or failed"
+    )
     group.addoption("--forbid-skips", action="store_true", help="fail when any test was skipped or xfailed")
 
 
@@ -30,11 +35,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def broken_promises(config: pytest.Config, stats: dict[str, list[object]]) -> list[str]:
     """What the options ask for and the run does not hold, as sentences."""
-    passed, least = len(stats.get("passed", [])), config.getoption("min_passed")
+    least = config.getoption("min_passed")
+    ran = len(stats.get("passed", [])) + len(stats.get("failed", []))
+    ran += sum(getattr(report, "when", None) == "setup" for report in stats.get("error", []))
     skipped = len(stats.get("skipped", [])) + len(stats.get("xfailed", []))
     broken = []
-    if passed < least:
-        broken.append(f"{passed} tests passed, and at least {least} must (--min-passed).")
+    if ran < least:
+        broken.append(f"{ran} tests passed or failed, and at least {least} must (--min-passed).")
     if skipped and config.getoption("forbid_skips"):
         broken.append(f"{skipped} tests were skipped, and none may be (--forbid-skips).")
     return broken
@@ -43,8 +50,8 @@ def broken_promises(config: pytest.Config, stats: dict[str, list[object]]) -> li
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None and broken_promises(session.config, reporter.stats) and session.exitstatus == 0:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if reporter is not None and broken_promises(session.config, reporter.stats):
+        session.exitstatus = TESTS_LOST
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -57,7 +57,7 @@ def add_search_option(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DIR",
-        help="a folder with benchmarks/ or images/ of your own; may be repeated",
+        help="a folder with benchmarks/ or images/ of your own, looked in before all others; may be repeated",
     )
 
 

@@ -137,6 +137,11 @@ def _add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("first", type=Path, metavar="A", help="the results to compare with")
     parser.add_argument("second", type=Path, metavar="B", help="the results that are better, or not")
     parser.add_argument("--all", action="store_true", help="list every task that flipped, and every setting")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="exit with 1 when B lost a task, or does not have a reward for each task of A",
+    )
     add_output_options(parser)
 
 
@@ -163,7 +168,7 @@ def _compare(arguments: argparse.Namespace) -> int:
             "The two runs have no task in common that both have a reward for and that asks the same in both, so that "
             "there is nothing to compare."
         )
-    return 0
+    return 1 if arguments.check and comparison.fell_behind else 0
 
 
 def _emit_comparison(comparison: Comparison, *, show_all: bool) -> None:

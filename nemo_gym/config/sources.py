@@ -37,18 +37,18 @@ def is_package_data(root: Path) -> bool:
 def search_roots(search_dirs: Iterable[str | Path] = ()) -> list[Path]:
     """The folders a relative config path is looked for in, first to last, each once.
 
-    ``NEMO_GYM_EXTRA_ROOTS`` (folders that are not there are passed over, as in PATH), ``search_dirs`` (each must
-    be there), the working directory, the install root.
+    ``search_dirs`` (each must be there), ``NEMO_GYM_EXTRA_ROOTS`` (folders that are not there are passed over, as
+    in PATH), the working directory, the install root.
     """
     candidates = []
-    for text in os.environ.get(EXTRA_ROOTS_VARIABLE, "").split(os.pathsep):
-        if text.strip() and (extra := Path(text.strip()).expanduser()).is_dir():
-            candidates.append(extra)
     for given in search_dirs:
         folder = Path(given).expanduser()
         if not folder.is_dir():
             raise ConfigError(f"Search directory {str(given)!r} is not a folder (looked at {folder.absolute()}).")
         candidates.append(folder)
+    for text in os.environ.get(EXTRA_ROOTS_VARIABLE, "").split(os.pathsep):
+        if text.strip() and (extra := Path(text.strip()).expanduser()).is_dir():
+            candidates.append(extra)
     candidates += [*_working_directory(), install_root()]
     return list(dict.fromkeys(folder.resolve() for folder in candidates))
 

@@ -88,6 +88,11 @@ class Comparison:
     def lost(self) -> list[PairedTask]:
         return [pair for pair in self.pairs if pair.verdict == "lost"]
 
+    @property
+    def fell_behind(self) -> bool:
+        """Whether the second run lost a task, or has no reward that can be held against one of the first's."""
+        return bool(self.lost or self.only_in_first or self.asked_otherwise or self.without_reward)
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON carries it."""
         difference = self.difference

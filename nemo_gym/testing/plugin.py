@@ -2,7 +2,7 @@
 
 ::
 
-    @pytest.mark.benchmark("gsm8k", overrides={"policy_model_name": "my-model"})
+    @pytest.mark.served_benchmark("gsm8k", overrides={"policy_model_name": "my-model"})
     def test_first_task(served_benchmark, task_runner):
         result = asyncio.run(task_runner.run_task(served_benchmark.planned.task_ids()[0]))
 
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _AT_ONCE = "benchmarks_at_once"
-_MARKER = (
-    "benchmark(name, model_type='openai_model', overrides=None): the benchmark that the fixtures served_benchmark and "
+# Not `benchmark`: that marker is pytest-benchmark's, which refuses these arguments.
+_MARKER = "served_benchmark"
+_MARKER_LINE = (
+    f"{_MARKER}(name, model_type='openai_model', overrides=None): the benchmark that the fixtures served_benchmark and "
     "task_runner of nemo_gym.testing serve, NAME or NAME/FLAVOR"
 )
 
@@ -34,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", _MARKER)
+    config.addinivalue_line("markers", _MARKER_LINE)
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +66,7 @@ def benchmark_overrides() -> Mapping[str, Any]:
 @pytest.fixture
 def served_benchmark(request: pytest.FixtureRequest) -> Iterator[ServedBenchmark]:
     """The benchmark that the test's marker asks for. Tests of one process that ask for the same share it."""
-    marker = request.node.get_closest_marker("benchmark")
+    marker = request.node.get_closest_marker(_MARKER)
     overrides = request.getfixturevalue("benchmark_overrides")
     shared = request.getfixturevalue("shared_benchmarks")
     containers = _explained(lambda: parse_marker(marker, overrides))
@@ -84,13 +86,13 @@ def parse_marker(marker: pytest.Mark | None, overrides: Mapping[str, Any]) -> Be
     from nemo_gym.errors import ConfigError
     from nemo_gym.testing.benchmark_containers import BenchmarkContainers
 
-    needed = '@pytest.mark.benchmark("NAME", model_type="openai_model", overrides={...})'
+    needed = '@pytest.mark.served_benchmark("NAME", model_type="openai_model", overrides={...})'
     if marker is None:
         raise ConfigError(f"The fixture served_benchmark needs to know which benchmark. Mark the test {needed}.")
     unknown = sorted(marker.kwargs.keys() - {"name", "model_type", "overrides"})
     if unknown or len(marker.args) + ("name" in marker.kwargs) != 1:
         found = ", ".join([*map(repr, marker.args), *(f"{key}={value!r}" for key, value in marker.kwargs.items())])
-        raise ConfigError(f"Needed: {needed}; found: @pytest.mark.benchmark({found}).")
+        raise ConfigError(f"Needed: {needed}; found: @pytest.mark.served_benchmark({found}).")
     name = marker.args[0] if marker.args else marker.kwargs["name"]
     containers = (
         BenchmarkContainers(name).with_overrides(overrides).with_overrides(marker.kwargs.get("overrides") or {})

@@ -12,7 +12,7 @@ from nemo_gym.testing import ModelEndpointContainer, Reply, Rule, Script, Served
 TASK = "add-1"  # "Add 26 to the counter.", which shows 39
 DONE = Rule(contains='"value"', reply=Reply(text="Done."))  # what the tool answered
 
-pytestmark = pytest.mark.benchmark("counter")
+pytestmark = pytest.mark.served_benchmark("counter")
 
 
 def calling(tool: str, by: int) -> Rule:
@@ -43,7 +43,7 @@ def test_a_model_that_is_out_of_order_once(model_endpoint: ModelEndpointContaine
     assert [asked.status for asked in model_endpoint.asked()] == [503, 200, 200]
 
 
-@pytest.mark.benchmark(
+@pytest.mark.served_benchmark(
     "counter", overrides={"policy_model": {"responses_api_models": {"openai_model": {"api": "chat_completions"}}}}
 )
 def test_an_endpoint_with_chat_completions_only(

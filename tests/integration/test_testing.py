@@ -174,7 +174,7 @@ def benchmark_overrides():
         open("starting", "w").close()
         yield endpoint.overrides()
 
-@pytest.mark.benchmark("counter")
+@pytest.mark.served_benchmark("counter")
 def test_it(served_benchmark):
     open("serving", "w").close()
     {end}

@@ -101,6 +101,18 @@ class TestCompare:
         assert [pair["task"] for pair in found["won"]] == ["t1", "t2"]
         assert found["files"] == {"first": str(results), "second": str(other)}
 
+    def test_check_fails_when_the_second_run_fell_behind(self, results: Path, tmp_path: Path, capsys: Output) -> None:
+        (tmp_path / "b").mkdir()
+        whole = write_results(tmp_path / "b" / "whole.jsonl", [result(task, 0, 1.0) for task in range(3)])
+        worse = write_results(tmp_path / "b" / "worse.jsonl", [result(task, 0, float(task > 0)) for task in range(3)])
+        fewer = write_results(tmp_path / "b" / "fewer.jsonl", [result(0, 0, 1.0)])
+        printed(capsys, "compare", str(whole), str(worse))
+        printed(capsys, "compare", str(whole), str(whole), "--check")
+        printed(capsys, "compare", str(worse), str(whole), "--check")
+        printed(capsys, "compare", str(fewer), str(whole), "--check")
+        printed(capsys, "compare", str(whole), str(worse), "--check", code=1)
+        printed(capsys, "compare", str(whole), str(fewer), "--check", code=1)
+
     def test_no_task_in_common(self, results: Path, tmp_path: Path, capsys: Output) -> None:
         other = write_results(tmp_path / "y.jsonl", [result(9, 0, 1.0)])
         assert "no task in common" in printed(capsys, "compare", str(results), str(other), code=2)[1]

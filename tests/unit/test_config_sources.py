@@ -66,7 +66,8 @@ def test_search_roots_in_order_each_once(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv(
         "NEMO_GYM_EXTRA_ROOTS", os.pathsep.join([str(one), "", str(tmp_path / "gone"), str(tmp_path / "link")])
     )
-    assert search_roots([two, str(one)]) == [one.resolve(), two.resolve(), three.resolve(), install_root()]
+    assert search_roots([two]) == [two.resolve(), one.resolve(), three.resolve(), install_root()]
+    assert search_roots([two, str(one)]) == search_roots([two])
     monkeypatch.delenv("NEMO_GYM_EXTRA_ROOTS")
     assert search_roots() == [three.resolve(), install_root()]
     with pytest.raises(ConfigError, match=r"Search directory 'gone' is not a folder \(looked at .*/three/gone\)"):

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from nemo_gym.cli.arguments import refuse_leftovers
 from nemo_gym.cli.main import build_parser
@@ -22,6 +23,7 @@ from nemo_gym.containers.pulls import STALL_TIMEOUT_S
 from nemo_gym.deployment import settings
 from nemo_gym.deployment.topology import ContainerSettings
 from nemo_gym.servers.agent import AgentSettings
+from nemo_gym.servers.base import ServerSettings
 from nemo_gym.servers.resources import ResourcesSettings
 from tests.support.documented import ROOT, blocks_of, name_of, needs_engine, pages, work_through
 
@@ -120,15 +122,27 @@ def test_the_reference_has_every_public_name(module: str) -> None:
     assert set(importlib.import_module(module).__all__) <= documented
 
 
-def test_the_settings_of_containers_are_told_with_their_defaults() -> None:
+@pytest.mark.parametrize(
+    ("heading", "following", "model", "untold"),
+    [
+        ("## Containers", "## Images", ContainerSettings, set()),
+        # where a server listens in its container is no setting of a user's
+        ("## Servers", "## Containers", ServerSettings, {"host", "port"}),
+    ],
+)
+def test_settings_are_told_with_their_defaults(
+    heading: str, following: str, model: type[BaseModel], untold: set[str]
+) -> None:
     page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
-    section = page[page.index("## Containers") : page.index("## Images")]
+    section = page[page.index(heading) : page.index(following)]
     told = {}
     for keys, defaults in re.findall(r"^\| (`[^|]+`) \| ([^|]*)\|", section, re.MULTILINE):
         names, values = (re.findall(r"`([^`]+)`", cell) for cell in (keys, defaults))
         told.update(itertools.zip_longest(names, values, fillvalue=""))
     fields = {
-        name: field.get_default(call_default_factory=True) for name, field in ContainerSettings.model_fields.items()
+        name: field.get_default(call_default_factory=True)
+        for name, field in model.model_fields.items()
+        if name not in untold
     }
     assert told == {
         name: json.dumps(value).strip('"') if value not in (None, []) else "" for name, value in fields.items()

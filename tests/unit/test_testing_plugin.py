@@ -55,16 +55,16 @@ def test_tests_that_ask_for_the_same_share_it(project: pytest.Pytester) -> None:
         """
         import pytest
 
-        @pytest.mark.benchmark("one")
+        @pytest.mark.served_benchmark("one")
         def test_first(served_benchmark, task_runner):
             assert (served_benchmark.benchmark, task_runner) == ("one", "runner of one")
 
-        @pytest.mark.benchmark("two", model_type="replay_model", overrides={"a": {"b": 1}})
+        @pytest.mark.served_benchmark("two", model_type="replay_model", overrides={"a": {"b": 1}})
         class TestOther:
             def test_second(self, served_benchmark):
                 assert served_benchmark.benchmark == "two"
 
-            @pytest.mark.benchmark("one")
+            @pytest.mark.served_benchmark("one")
             def test_third(self, served_benchmark):
                 assert served_benchmark.benchmark == "one"
         """
@@ -83,7 +83,7 @@ def test_overrides_for_all_come_from_a_fixture_and_below_the_marker(project: pyt
         def benchmark_overrides():
             return {"a": {"b": 0, "c": 2}}
 
-        @pytest.mark.benchmark("one", overrides={"a": {"b": 1}})
+        @pytest.mark.served_benchmark("one", overrides={"a": {"b": 1}})
         def test_first(served_benchmark): ...
         """
     )
@@ -93,7 +93,7 @@ def test_overrides_for_all_come_from_a_fixture_and_below_the_marker(project: pyt
 
 def test_how_many_at_once_is_an_ini_option(project: pytest.Pytester) -> None:
     project.makeini("[pytest]\nbenchmarks_at_once = 1\n")
-    marked = '@pytest.mark.benchmark("{}")\ndef test_{}(served_benchmark): ...\n'
+    marked = '@pytest.mark.served_benchmark("{}")\ndef test_{}(served_benchmark): ...\n'
     project.makepyfile("import pytest\n" + "".join(marked.format(n, i) for i, n in enumerate(["a", "b", "a"])))
     run(project).assert_outcomes(passed=3)
     assert [line.split()[0] for line in (project.path / "served").read_text().splitlines()] == ["a", "b", "a"]
@@ -103,7 +103,7 @@ def test_a_failed_start_is_one_sentence_and_tried_once(project: pytest.Pytester)
     project.makepyfile(
         """
         import pytest
-        pytestmark = pytest.mark.benchmark("broken")
+        pytestmark = pytest.mark.served_benchmark("broken")
         def test_first(served_benchmark): ...
         def test_second(served_benchmark): ...
         """
@@ -118,7 +118,7 @@ def test_a_failed_start_is_one_sentence_and_tried_once(project: pytest.Pytester)
 @pytest.mark.parametrize("value", ["0", "two", "-1"])
 def test_another_number_at_once_is_refused(project: pytest.Pytester, value: str) -> None:
     project.makeini(f"[pytest]\nbenchmarks_at_once = {value}\n")
-    project.makepyfile('import pytest\n@pytest.mark.benchmark("a")\ndef test_it(served_benchmark): ...\n')
+    project.makepyfile('import pytest\n@pytest.mark.served_benchmark("a")\ndef test_it(served_benchmark): ...\n')
     result = run(project)
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines([f"*benchmarks_at_once must be a whole number from 1 on; found '{value}'*"])
@@ -138,7 +138,7 @@ def test_a_fixture_of_any_scope_can_be_made_of_it(project: pytest.Pytester) -> N
         def test_first(served):
             assert served.benchmark in ("one", "two")
 
-        @pytest.mark.benchmark("two")
+        @pytest.mark.served_benchmark("two")
         def test_both(served, served_benchmark): ...
         """
     )
@@ -150,13 +150,13 @@ class TestMarker:
     @pytest.mark.parametrize(
         ("mark", "said"),
         [
-            (None, "needs to know which benchmark. Mark the test @pytest.mark.benchmark"),
-            (pytest.mark.benchmark, r"found: @pytest.mark.benchmark\(\)\."),
-            (pytest.mark.benchmark("a", "b"), r"found: @pytest.mark.benchmark\('a', 'b'\)\."),
-            (pytest.mark.benchmark("a", name="b"), r"found: @pytest.mark.benchmark\('a', name='b'\)\."),
-            (pytest.mark.benchmark("a", model="m"), r"found: @pytest.mark.benchmark\('a', model='m'\)\."),
-            (pytest.mark.benchmark(3), "benchmark must be a name"),
-            (pytest.mark.benchmark("a", overrides={"a.b": 1}), r"a\.b"),
+            (None, "needs to know which benchmark. Mark the test @pytest.mark.served_benchmark"),
+            (pytest.mark.served_benchmark, r"found: @pytest.mark.served_benchmark\(\)\."),
+            (pytest.mark.served_benchmark("a", "b"), r"found: @pytest.mark.served_benchmark\('a', 'b'\)\."),
+            (pytest.mark.served_benchmark("a", name="b"), r"found: @pytest.mark.served_benchmark\('a', name='b'\)\."),
+            (pytest.mark.served_benchmark("a", model="m"), r"found: @pytest.mark.served_benchmark\('a', model='m'\)\."),
+            (pytest.mark.served_benchmark(3), "benchmark must be a name"),
+            (pytest.mark.served_benchmark("a", overrides={"a.b": 1}), r"a\.b"),
         ],
     )
     def test_one_that_says_something_else_is_refused(self, mark: Any, said: str) -> None:
@@ -164,7 +164,7 @@ class TestMarker:
             plugin.parse_marker(mark and mark.mark, {})
 
     def test_its_name_may_be_named(self) -> None:
-        assert plugin.parse_marker(pytest.mark.benchmark(name="a/b").mark, {}).benchmark == "a/b"
+        assert plugin.parse_marker(pytest.mark.served_benchmark(name="a/b").mark, {}).benchmark == "a/b"
 
 
 IMPORTED = """
