@@ -29,7 +29,7 @@ _BLOCK = re.compile(
 )
 _TITLE = re.compile(r'title="([^"]+)"')
 _NEEDS_ENGINE = re.compile(
-    r"gym (eval (run|aggregate|reverify)|env (?!resolve)|images )|serve_benchmark|BenchmarkContainers|mark\.served_benchmark"
+    r"gym (eval (run|aggregate|reverify)|env (?!resolve)|images )|served?_benchmark|BenchmarkContainers"
 )
 _GYM = re.compile(r"(?:^|[|;(]|\bdo\b)\s*(gym\s[^|>\n]*)", re.MULTILINE)
 _BLOCK_TIMEOUT_S = 600
