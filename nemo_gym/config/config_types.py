@@ -54,7 +54,7 @@ def _text_of_path(value: Any) -> Any:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-_PathText = Annotated[str, BeforeValidator(_text_of_path)]
+_PathText = Annotated[str, Field(min_length=1), BeforeValidator(_text_of_path)]
 
 
 class DatasetConfig(BaseModel):

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from nemo_gym.config.home import expanded
 from nemo_gym.config.yaml_files import load_yaml_file
 from nemo_gym.errors import ConfigError
 
@@ -42,12 +43,12 @@ def search_roots(search_dirs: Iterable[str | Path] = ()) -> list[Path]:
     """
     candidates = []
     for given in search_dirs:
-        folder = Path(given).expanduser()
+        folder = expanded(given, "A search directory")
         if not folder.is_dir():
             raise ConfigError(f"Search directory {str(given)!r} is not a folder (looked at {folder.absolute()}).")
         candidates.append(folder)
     for text in os.environ.get(EXTRA_ROOTS_VARIABLE, "").split(os.pathsep):
-        if text.strip() and (extra := Path(text.strip()).expanduser()).is_dir():
+        if text.strip() and (extra := expanded(text.strip(), f"A folder in {EXTRA_ROOTS_VARIABLE}")).is_dir():
             candidates.append(extra)
     candidates += [*_working_directory(), install_root()]
     return list(dict.fromkeys(folder.resolve() for folder in candidates))
@@ -80,7 +81,7 @@ def root_of_config(path: Path, roots: Sequence[Path]) -> Path:
 
 def find_config_file(path: str | Path, roots: Sequence[Path], *, wanted_by: str = "") -> Path:
     """The file that ``path`` names: itself when absolute, else under the first search root that has it."""
-    wanted = Path(path).expanduser()
+    wanted = expanded(path, f"A config file (wanted by {wanted_by})" if wanted_by else "A config file")
     places = [wanted] if wanted.is_absolute() else [root / wanted for root in roots]
     for place in places:
         if place.is_file():

@@ -129,7 +129,7 @@ def parse_yaml_word(text: str) -> Any:
     try:
         tag = loader.resolve(yaml.ScalarNode, text, (True, False))
         value = loader.construct_object(yaml.ScalarNode(tag, text))
-    except ValueError:  # looks like a number and is none, such as 0x_
+    except (ValueError, yaml.YAMLError):  # looks like a number and is none, such as 0x_, or is the key << or =
         return text
     finally:
         loader.dispose()

@@ -6,8 +6,8 @@ No folder is mounted into a container, so what such a file holds travels with th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
+from nemo_gym.config.home import expanded
 from nemo_gym.deployment.topology import ServedServer, Topology
 from nemo_gym.errors import ConfigError
 
@@ -28,7 +28,7 @@ def _load(server: ServedServer) -> dict[str, str]:
 
 
 def _read(server: str, name: str, path: str) -> str:
-    place = Path(path).expanduser()
+    place = expanded(path, f"{FILES}.{name} of server {server!r}")
     try:
         return place.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

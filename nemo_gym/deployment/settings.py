@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nemo_gym.config.home import expanded
 from nemo_gym.config.token import NEW_TOKEN_COMMAND, token_of
 from nemo_gym.containers.builds import BUILD_TIMEOUT_S
 from nemo_gym.containers.engine import Endpoint
@@ -77,7 +78,7 @@ def parse_serving_settings(
             endpoint_s=_seconds(config, "model_endpoint_readiness_timeout_seconds", ENDPOINT_READY_TIMEOUT_S),
         ),
         stop_grace_s=_seconds(config, "server_stop_grace_seconds", STOP_GRACE_S),
-        log_folder=Path(log_folder or Path(config.get("results_dir") or "results") / "logs"),
+        log_folder=Path(log_folder or expanded(config.get("results_dir") or "results", "results_dir") / "logs"),
         keep_logs=log_folder is not None,
         image_lock=_image_lock(config),
     )
@@ -151,7 +152,7 @@ def _image_lock(config: Mapping[str, Any]) -> ImageLock | None:
         return None
     if not isinstance(path, str) or not path:
         raise ConfigError(f"image_lock must be the path of a lock file, and is {path!r}.")
-    return read_lock(Path(path).expanduser())
+    return read_lock(expanded(path, "image_lock"))
 
 
 def _seconds(config: Mapping[str, Any], key: str, default: float, least: float = 0.0) -> float:

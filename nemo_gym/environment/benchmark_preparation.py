@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from pydantic import Field, ValidationError, field_validator
 
 from nemo_gym.config.config_types import BaseNeMoGymCLIConfig
+from nemo_gym.config.home import expanded
 from nemo_gym.config.process_config import get_process_config, process_config
 from nemo_gym.environment.benchmarks import (
     BenchmarkConfig,
@@ -104,10 +105,10 @@ class PrepareBenchmarkConfig(BaseNeMoGymCLIConfig):
     uv_venv_dir: Path = Field(default_factory=lambda: cache_dir() / "venvs")
     prepare_timeout_s: float | None = Field(default=DEFAULT_TIMEOUT_S, gt=0)
 
-    @field_validator("uv_venv_dir")
+    @field_validator("uv_venv_dir", mode="before")
     @classmethod
-    def _expand(cls, value: Path) -> Path:
-        return value.expanduser()
+    def _expand(cls, value: Any) -> Any:
+        return expanded(value, "uv_venv_dir").absolute() if isinstance(value, str | os.PathLike) else value
 
 
 def parse_prepare_config(config: DictConfig | Mapping[str, Any]) -> PrepareBenchmarkConfig:
@@ -115,7 +116,7 @@ def parse_prepare_config(config: DictConfig | Mapping[str, Any]) -> PrepareBench
     plain = plain_config(config)
     cache = plain.get("cache_dir")
     if isinstance(cache, str):
-        plain = {"uv_venv_dir": Path(cache) / "venvs", **plain}
+        plain = {"uv_venv_dir": expanded(cache, "cache_dir").absolute() / "venvs", **plain}
     try:
         return PrepareBenchmarkConfig.model_validate(plain)
     except ValidationError as error:
@@ -255,12 +256,12 @@ def _faults(dataset: BenchmarkConfig, args: Mapping[str, Any]) -> list[str]:
         load_prompt(dataset)
     except ConfigError as error:
         faults = [str(error)]
-    script = dataset.script_file
-    if script is not None:
-        return faults + find_faults(script, args)
-    if not dataset.data_file.is_file():
-        faults.append(f"there is no {dataset.data_file}, and the data set has no prepare_script that would write it.")
-    return faults
+    data_file, script = dataset.data_file, dataset.script_file
+    if data_file.is_dir():
+        faults.append(f"its jsonl_fpath {data_file} is a folder. Needed: the path of the file that holds its rows.")
+    elif script is None and not data_file.is_file():
+        faults.append(f"there is no {data_file}, and the data set has no prepare_script that would write it.")
+    return faults if script is None else faults + find_faults(script, args)
 
 
 def _shared_outputs(datasets: Sequence[BenchmarkConfig]) -> list[str]:

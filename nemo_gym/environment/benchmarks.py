@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from nemo_gym.config.home import expanded
 from nemo_gym.config.sources import install_root, is_package_data, root_of_config, search_roots
 from nemo_gym.environment.downloads import cache_dir
 from nemo_gym.errors import ConfigError
@@ -51,7 +52,7 @@ class BenchmarkConfig:
     @property
     def data_file(self) -> Path:
         """The prepared rows. What is installed is never written to: then they lie under the cache directory."""
-        configured = Path(self.dataset.jsonl_fpath).expanduser()
+        configured = expanded(self.dataset.jsonl_fpath, f"jsonl_fpath of {self.name}")
         root = self.root
         if is_package_data(root):
             root = self.cache_dir or cache_dir()
@@ -60,7 +61,7 @@ class BenchmarkConfig:
     @property
     def script_file(self) -> Path | None:
         script = self.dataset.prepare_script
-        return None if script is None else self._find_file(script)
+        return None if script is None else self._find_file(script, "prepare_script")
 
     @property
     def module(self) -> str:
@@ -74,11 +75,11 @@ class BenchmarkConfig:
     @property
     def prompt_file(self) -> Path | None:
         prompt = self.dataset.prompt_config
-        return None if prompt is None else self._find_file(prompt)
+        return None if prompt is None else self._find_file(prompt, "prompt_config")
 
-    def _find_file(self, configured: str) -> Path:
+    def _find_file(self, configured: str, key: str) -> Path:
         """The file under the config's root, else under the search roots; where it was expected if it is nowhere."""
-        relative = Path(configured).expanduser()
+        relative = expanded(configured, f"{key} of {self.name}")
         expected = (self.root / relative).absolute()
         if expected.is_file() or relative.is_absolute():
             return expected
@@ -119,7 +120,8 @@ def find_datasets(config: Mapping[str, Any]) -> list[BenchmarkConfig]:
     # Validation of servers needs pydantic, which takes longer to import than the rest of this package.
     from nemo_gym.config.config_types import parse_server_instances
 
-    configured_cache = config.get("cache_dir")
+    cache = config.get("cache_dir")
+    own_cache = expanded(cache, "cache_dir").absolute() if isinstance(cache, str) else None
     found = []
     for instance in parse_server_instances(config):
         datasets = [
@@ -129,7 +131,7 @@ def find_datasets(config: Mapping[str, Any]) -> list[BenchmarkConfig]:
                 agent_name=instance.name,
                 num_repeats=dataset.num_repeats,
                 dataset=dataset,
-                cache_dir=Path(configured_cache).expanduser().absolute() if isinstance(configured_cache, str) else None,
+                cache_dir=own_cache,
             )
             for dataset in _parse_datasets(instance.name, instance.settings)
         ]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nemo_gym.config.home import expanded
 from nemo_gym.config.sources import install_root
 from nemo_gym.containers.images import image_files
 from nemo_gym.environment.downloads import cache_dir
@@ -42,7 +43,7 @@ def find_caches(environ: Mapping[str, str], further: Sequence[Path] = ()) -> lis
     """The caches there are: of benchmarks, in the cache directory and in ``further`` ones, and of image builds."""
     candidates = [
         (folder / name, holds)
-        for folder in dict.fromkeys([cache_dir(), *(path.expanduser().absolute() for path in further)])
+        for folder in dict.fromkeys([cache_dir(), *(expanded(path, "--cache-dir").absolute() for path in further)])
         for name, holds in _OF_BENCHMARKS.items()
     ]
     files = image_files(install_root(), environ)

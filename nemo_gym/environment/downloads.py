@@ -29,6 +29,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
+from nemo_gym.config.home import expanded
 from nemo_gym.environment.data_lock import exclusive
 from nemo_gym.environment.pinned import DownloadError, sha256_of
 from nemo_gym.errors import ConfigError
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 MIRROR_VARIABLE: Final = "NEMO_GYM_DATA_MIRROR"
 CACHE_VARIABLE: Final = "NEMO_GYM_CACHE_DIR"
+_DEFAULT_CACHE: Final = "~/.cache"
+_CACHE_SETTINGS: Final = f"The cache directory ({CACHE_VARIABLE}, else XDG_CACHE_HOME)"
 # The Python whose pip fetches wheels, where a prepare script runs under another one.
 PYTHON_VARIABLE: Final = "NEMO_GYM_PYTHON"
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -51,10 +54,10 @@ def cache_dir() -> Path:
     """Where downloads, prepared data of installed benchmarks and environments of prepare scripts are kept."""
     configured = os.environ.get(CACHE_VARIABLE)
     if configured:
-        return Path(configured).expanduser().absolute()
-    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+        return expanded(configured, CACHE_VARIABLE).absolute()
+    base = expanded(os.environ.get("XDG_CACHE_HOME") or _DEFAULT_CACHE, _CACHE_SETTINGS)
     # A relative XDG path is invalid and to be ignored.
-    return (base if base.is_absolute() else Path("~/.cache").expanduser()) / "nemo_gym"
+    return (base if base.is_absolute() else expanded(_DEFAULT_CACHE, _CACHE_SETTINGS)) / "nemo_gym"
 
 
 def download(url: str, *, sha256: str, filename: str | None = None) -> Path:
@@ -156,7 +159,7 @@ def _mirror_source(mirrored_as: str, sha256: str) -> Callable[[Path], None] | No
     if mirror.startswith(("http://", "https://")):
         address = f"{mirror.rstrip('/')}/{quote(mirrored_as, safe='/:%')}"
         return lambda target: _fetch(address, target, sha256)
-    root = Path(mirror.removeprefix("file://")).expanduser()
+    root = expanded(mirror.removeprefix("file://"), MIRROR_VARIABLE)
     return lambda target: _copy_from_folder(root, mirrored_as, target, sha256)
 
 

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from nemo_gym.config.home import expanded
 from nemo_gym.config.instances import POLICY_KEYS, POLICY_MODEL
 from nemo_gym.environment.benchmarks import BenchmarkConfig
 from nemo_gym.errors import ConfigError
@@ -80,7 +81,7 @@ def stop_recorded(config: Mapping[str, Any], datasets: Sequence[BenchmarkConfig]
 
 def stop_record_path(config: Mapping[str, Any], benchmark: str) -> Path:
     """Where the record of this benchmark's failed preparation is: in the config's ``results_dir``."""
-    results = Path(str(config.get("results_dir") or "results")).expanduser()
+    results = expanded(str(config.get("results_dir") or "results"), "results_dir")
     return results / f"preparation_failed-{_UNSAFE.sub('_', benchmark)}.json"
 
 

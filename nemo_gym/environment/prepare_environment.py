@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from nemo_gym.config.home import expanded
 from nemo_gym.environment.benchmarks import BenchmarkConfig
 from nemo_gym.environment.data_lock import exclusive
 from nemo_gym.environment.downloads import cache_dir
@@ -35,7 +36,7 @@ def _prepare_environment(benchmark_config: BenchmarkConfig, venv_root: Path | No
     project = find_locked_project(benchmark_config)
     if project is None:
         return None
-    root = (cache_dir() / "venvs" if venv_root is None else Path(venv_root).expanduser()).absolute()
+    root = (cache_dir() / "venvs" if venv_root is None else expanded(venv_root, "uv_venv_dir")).absolute()
     # Two checkouts may have a script of the same name, with different locks.
     key = hashlib.sha256(str(project.resolve()).encode()).hexdigest()[:12]
     venv = root / f"prepare-{project.name}-{key}"

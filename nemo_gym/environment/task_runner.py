@@ -8,7 +8,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -205,6 +205,11 @@ def _first_row_of_each_task(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapp
 
     Every row is checked, and a ``ConfigError`` names the first bad one by its number, counted from 1.
     """
+    if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
+        raise ConfigError(
+            "TaskRunner needs the rows of a planned benchmark: TaskRunner(planned.rows, ...); found a "
+            f"{type(rows).__name__}."
+        )
     row_of_task: dict[str, Mapping[str, Any]] = {}
     number_of_task: dict[str, int] = {}
     for number, row in enumerate(rows, start=1):

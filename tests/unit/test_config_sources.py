@@ -74,6 +74,25 @@ def test_search_roots_in_order_each_once(tmp_path: Path, monkeypatch: pytest.Mon
         search_roots(["gone"])
 
 
+def test_a_home_that_is_not_there_is_told_with_what_named_it(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"^A search directory is '~no\.such\.user', and there is no user"):
+        search_roots(["~no.such.user"])
+    with pytest.raises(
+        ConfigError, match=r"^A config file \(wanted by x\.yaml\) is '~draft\.yaml', and .*\./~draft\.yaml$"
+    ):
+        find_config_file("~draft.yaml", [tmp_path], wanted_by="x.yaml")
+    assert (
+        find_config_file("./~draft.yaml", [tmp_path, write("r/~draft.yaml", "").parent]) == tmp_path / "r/~draft.yaml"
+    )
+    monkeypatch.setenv("NEMO_GYM_EXTRA_ROOTS", "~no.such.user")
+    with pytest.raises(
+        ConfigError, match=r"^A folder in NEMO_GYM_EXTRA_ROOTS is '~no\.such\.user', and there is no user"
+    ):
+        search_roots()
+
+
 def test_a_path_is_looked_for_in_each_root(write: Write, tmp_path: Path) -> None:
     first, second = write("r1/a/x.yaml", ""), write("r2/a/x.yaml", "")
     only = write("r2/a/y.yaml", "")

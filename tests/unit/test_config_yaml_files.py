@@ -65,7 +65,7 @@ def test_values_are_read_as_people_mean_them(text: str, value: object) -> None:
 
 
 def test_a_word_keeps_what_yaml_would_take_for_syntax() -> None:
-    for text in ("a: b # c", "*x", "&x", "!x", "- a", "%", ".nan", "http://h:1/v1"):
+    for text in ("a: b # c", "*x", "&x", "!x", "- a", "%", ".nan", "=", "<<", "http://h:1/v1"):
         assert parse_yaml_word(text) == text
 
 

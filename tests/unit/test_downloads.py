@@ -339,6 +339,19 @@ def test_the_cache_directory_follows_the_environment(monkeypatch: pytest.MonkeyP
     assert cache_dir() == Path("/home/someone/mine")
 
 
+def test_a_cache_directory_without_a_home_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEMO_GYM_CACHE_DIR", "~no.such.user/x")
+    with pytest.raises(ConfigError, match=r"NEMO_GYM_CACHE_DIR is '~no\.such\.user/x', and there is no user 'no\.such"):
+        cache_dir()
+    monkeypatch.delenv("NEMO_GYM_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    with pytest.raises(
+        ConfigError, match=r"The cache directory \(NEMO_GYM_CACHE_DIR, .* no home directory\. Set HOME, or"
+    ):
+        cache_dir()
+
+
 WHEEL = "made_data-1.0-py3-none-any.whl"
 
 

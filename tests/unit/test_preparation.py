@@ -202,6 +202,33 @@ def test_a_benchmark_without_a_script_needs_its_data(root: Path) -> None:
     assert plan_benchmark("demo").task_ids() == ["0"]
 
 
+@pytest.mark.parametrize("script", [True, False], ids=["script", "no-script"])
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", r"demo_agent\.datasets\[0\] is not valid: jsonl_fpath: String should have at least 1 character"),
+        ("benchmarks/demo", r"demo: its jsonl_fpath .*/benchmarks/demo is a folder"),
+        ("~no.such.user/x.jsonl", r"jsonl_fpath of demo is '~no\.such\.user/x\.jsonl', and there is no user"),
+    ],
+)
+def test_a_data_file_that_cannot_be_is_told_before_anything_runs(
+    root: Path, path: str, message: str, script: bool
+) -> None:
+    more = {} if script else {"prepare_script": None}
+    make_benchmark(root, script="raise AssertionError('run')", jsonl_fpath=path, **more)
+    before = sorted(root.rglob("*"))
+    with pytest.raises(ConfigError, match=message):
+        plan_benchmark("demo")
+    assert sorted(root.rglob("*")) == before
+
+
+@pytest.mark.parametrize("setting", ["cache_dir", "uv_venv_dir"])
+def test_a_home_that_is_not_there_is_told_with_the_setting(root: Path, setting: str) -> None:
+    make_benchmark(root, rows=GOOD)
+    with pytest.raises(ConfigError, match=f"^{setting} is '~no.such.user/x', and there is no user 'no.such.user'"):
+        plan_benchmark("demo", overrides={setting: "~no.such.user/x"})
+
+
 def test_two_scripts_for_one_file_are_refused(root: Path) -> None:
     one = make_benchmark(root, "one", rows=GOOD, jsonl_fpath="data/x.jsonl")
     two = make_benchmark(root, "two", rows=GOOD, jsonl_fpath="data/x.jsonl")
@@ -623,6 +650,8 @@ def test_environments_of_scripts_lie_in_the_configured_cache(root: Path, tmp_pat
     assert parse_prepare_config({}).uv_venv_dir == tmp_path / "cache" / "venvs"
     assert parse_prepare_config({"cache_dir": "/elsewhere"}).uv_venv_dir == Path("/elsewhere/venvs")
     assert parse_prepare_config({"cache_dir": "/elsewhere", "uv_venv_dir": "/v"}).uv_venv_dir == Path("/v")
+    assert parse_prepare_config({"uv_venv_dir": "./~v"}).uv_venv_dir == Path.cwd() / "~v"
+    assert parse_prepare_config({"cache_dir": "./~c"}).uv_venv_dir == Path.cwd() / "~c" / "venvs"
     assert parse_prepare_config({"cache_dir": "~/elsewhere"}).uv_venv_dir == Path.home() / "elsewhere" / "venvs"
 
 

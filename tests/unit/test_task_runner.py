@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from nemo_gym.config.config_types import BaseServerConfig
+from nemo_gym.environment import PlannedBenchmark
 from nemo_gym.environment.task_runner import TaskResult, TaskRunner, _first_row_of_each_task, _with_rollout_id
 from nemo_gym.errors import ConfigError, RolloutFailedError
 from tests.unit.fake_gym import FakeGym, answer, make_row, never_answers, reset_connection
@@ -55,6 +56,12 @@ class TestRows:
     def test_a_bad_one_is_refused_with_its_number(self, row: Any, said: str) -> None:
         with pytest.raises(ConfigError, match=said):
             TaskRunner([make_row("a"), row], registry_server=NO_ONE)
+
+    @pytest.mark.parametrize("rows", [PlannedBenchmark(None, []), {"rows": []}, "rows.jsonl", None])  # type: ignore[arg-type]
+    def test_something_else_than_rows_is_refused(self, rows: Any) -> None:
+        kind = type(rows).__name__
+        with pytest.raises(ConfigError, match=rf"needs the rows .*: TaskRunner\(planned.rows, ...\); found a {kind}\."):
+            TaskRunner(rows, registry_server=NO_ONE)
 
     def test_repeats_are_numbered_and_the_row_stays_as_it_is(self) -> None:
         row = make_row("a")
