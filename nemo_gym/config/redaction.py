@@ -1,7 +1,6 @@
 """Hiding secrets before a config or a log is shown, written or served. Pure.
 
-What is secret is judged by whole words in the key (``policy_api_key``, ``hfToken``, ``X-Auth-Token``), so that
-``max_output_tokens``, ``tokenizer`` or ``key_metrics`` stay readable. Everything below a secret key is secret.
+Which keys hold secrets is judged by ``secret_keys``. Everything below a secret key is secret.
 """
 
 from __future__ import annotations
@@ -12,35 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
+from nemo_gym.secret_keys import is_secret_key
+
 MASK = "***"
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# Secret wherever they stand in a key.
-_STRONG = _words(
-    """password passwd passphrase pwd secret secrets credential credentials authorization bearer apikey apikeys
-    accesskey secretkey privatekey accesstoken authtoken refreshtoken"""
-)
-# Secret when a key ends with one of these, unless the word before it says that something else is meant.
-_HARMLESS_BEFORE = {
-    "key": _words(
-        """primary foreign sort partition group cache public unique composite index id row column field dict json
-        map metric dataset sample task input output question answer prompt label target image text config data
-        lookup routing hash"""
-    ),
-    "token": _words(
-        """eos bos pad unk sep cls mask stop start end think image audio video special first last next per num max
-        min n count total prefix suffix begin control newline"""
-    ),
-}
-# In the plural they mostly count or name things: secret only after one of these.
-_PLURAL = _words("keys tokens")
-_SECRET_BEFORE_PLURAL = _words("api access auth bearer refresh private session secret service hf")
-
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SCHEME_VALUE = re.compile(r"\b(Bearer|Basic)\s+([A-Za-z0-9._~+/=-]{6,})", re.IGNORECASE)
 # a scheme is short; without a bound a long word would be tried again from each of its letters
 _USER_INFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,31}://)(?P<info>[^\s/?#\"'<>]+)@")
@@ -51,19 +26,6 @@ _PLACEHOLDER = re.compile(r"(?:\?\?\?|\$\{[\w.\[\]-]+\})?")
 _ANYWHERE_FROM = 6
 # In configs other values are searched for known secrets of at least this length only.
 _ELSEWHERE_FROM = 8
-
-
-def is_secret_key(key: str) -> bool:
-    """Whether what stands under ``key`` is to be hidden."""
-    words = [word.lower() for word in _WORD.findall(key)]
-    if not words:
-        return False
-    if _STRONG.intersection(words):
-        return True
-    last, before = words[-1], words[-2] if len(words) > 1 else ""
-    if last in _HARMLESS_BEFORE:
-        return before not in _HARMLESS_BEFORE[last]
-    return last in _PLURAL and before in _SECRET_BEFORE_PLURAL
 
 
 def redact_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,7 +77,7 @@ def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
 def _assigns_secret(match: re.Match[str]) -> bool:
     """Whether ``api_key=...`` gives a secret away; a lone ``key=`` or ``token=`` does so only in a URL."""
     name = unquote(match["name"])
-    return is_secret_key(name) and (match["lead"] in ("?", "&") or name.lower() not in _HARMLESS_BEFORE)
+    return is_secret_key(name) and (match["lead"] in ("?", "&") or name.lower() not in ("key", "token"))
 
 
 def _redact_assignment(match: re.Match[str]) -> str:

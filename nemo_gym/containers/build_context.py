@@ -81,7 +81,7 @@ class BuildContext:
 
 def load_base_context(package: Path, dockerfile: Path, requirements: Path, ca_bundle: bytes) -> BuildContext:
     """The base of every server image: the server part of this package and what it imports."""
-    part = [package / "__init__.py", package / "errors.py", package / "py.typed"]
+    part = [package / name for name in ("__init__.py", "errors.py", "py.typed", "secret_keys.py")]
     part += sorted((package / "servers").rglob("*.py"))
     files = {f"nemo_gym/{path.relative_to(package).as_posix()}": _read(path) for path in part}
     files["Dockerfile"] = _read(dockerfile)

@@ -16,6 +16,8 @@ from urllib.parse import quote
 
 import orjson
 
+from nemo_gym.secret_keys import is_secret_key
+
 current_rollout_id: ContextVar[str | None] = ContextVar("current_rollout_id", default=None)
 """The rollout that the running request belongs to, or None."""
 
@@ -23,7 +25,6 @@ logger = logging.getLogger("nemo_gym.server")
 
 Lock = Callable[[], AbstractContextManager[None]]
 
-_SECRET_WORDS = ("key", "token", "secret", "password", "credential", "authorization")
 _SHORTEST_SECRET = 4
 _UNMISTAKABLE_BYTES = 16
 _QUOTED_IN_QUOTED = 4
@@ -78,10 +79,9 @@ def secrets_in(node: Any, *, below_secret_key: bool = False) -> set[str]:
     if isinstance(node, Mapping):
         found: set[str] = set()
         for key, value in node.items():
-            name = str(key).lower()
-            if name.endswith(_HEADERS) and isinstance(value, Mapping):
+            if str(key).lower().endswith(_HEADERS) and isinstance(value, Mapping):
                 found |= {v for v in value.values() if isinstance(v, str) and len(v) >= _SHORTEST_HEADER_VALUE}
-            found |= secrets_in(value, below_secret_key=below_secret_key or any(w in name for w in _SECRET_WORDS))
+            found |= secrets_in(value, below_secret_key=below_secret_key or is_secret_key(str(key)))
         return found
     if isinstance(node, (list, tuple)):
         return set().union(*(secrets_in(item, below_secret_key=below_secret_key) for item in node))

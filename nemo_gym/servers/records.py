@@ -38,7 +38,10 @@ _KINDS: Final[Mapping[str, Mapping[str, str]]] = {
 _OTHER_KIND: Final = {"responses_api_models": "model_call", "resources_servers": "tool_call"}
 
 # Headers that somebody quotes, when the secret in them is none of this server's own.
-_QUOTED_AUTHORIZATION: Final = re.compile(r"\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{16,}", re.IGNORECASE)
+# Without a digit it is prose: "basic multiplication/division".
+_QUOTED_AUTHORIZATION: Final = re.compile(
+    r"\b(bearer|basic)(\s+)(?=[A-Za-z._~+/=-]*\d)[A-Za-z0-9._~+/=-]{16,}", re.IGNORECASE
+)
 _HEAD_SHARE: Final = 0.75
 _FILE_COST_BYTES: Final = 4096  # what a file takes at least
 _SMALLEST_SHARE: Final = 16
@@ -162,7 +165,7 @@ class RolloutRecords:
     def _kept(self, body: bytes) -> str | JsonDict | None:
         """A body as text, or its ``head`` and ``tail``. No cut goes through a secret, which would then not be seen."""
         if len(body) <= self._body_bytes:
-            return self._masked(body.decode("utf-8", "replace"))
+            return self._masked_body(body)
         if not self._body_bytes:
             return None
         head_end = int(self._body_bytes * _HEAD_SHARE)
@@ -173,14 +176,14 @@ class RolloutRecords:
             if (start := _find_across(body, secret, tail_start)) >= 0:
                 tail_start = start + len(secret)
         parts = {"head": body[:head_end], "tail": body[tail_start:]}
-        return {name: self._masked(part.decode("utf-8", "replace")) for name, part in parts.items()}
+        return {name: self._masked_body(part) for name, part in parts.items()}
+
+    def _masked_body(self, body: bytes) -> str:
+        """Short secrets stay, which are words of a prompt too: errors, which may quote any, come here without them."""
+        return _without_authorization(self._redact.answer(body).decode("utf-8", "replace"))
 
     def _masked(self, text: str) -> str:
-        text = self._redact(text)
-        lower = text.lower()
-        if "bearer" in lower or "basic" in lower:
-            text = _QUOTED_AUTHORIZATION.sub(r"\1\2***", text)
-        return text
+        return _without_authorization(self._redact(text))
 
     def _masked_values(self, node: Any) -> Any:
         if isinstance(node, str):
@@ -244,6 +247,13 @@ class RolloutRecords:
 def _find_across(body: bytes, secret: bytes, place: int) -> int:
     """Where a secret begins that a cut at ``place`` would go through, else -1."""
     return body.find(secret, max(0, place - len(secret) + 1), place + len(secret) - 1)
+
+
+def _without_authorization(text: str) -> str:
+    lower = text.lower()
+    if "bearer" in lower or "basic" in lower:
+        text = _QUOTED_AUTHORIZATION.sub(r"\1\2***", text)
+    return text
 
 
 def _with_json_bodies(record: JsonDict) -> JsonDict:

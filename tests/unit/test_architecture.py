@@ -22,9 +22,10 @@ ROOT = Path(__file__).parents[2]
 MAY_IMPORT = {
     "__init__": set[str](),
     "errors": set[str](),
-    "config": {"errors"},
+    "secret_keys": set[str](),
+    "config": {"errors", "secret_keys"},
     "containers": {"errors"},
-    "servers": {"errors"},
+    "servers": {"errors", "secret_keys"},
     "eval": {"errors", "config"},
     "rollouts": {"errors", "servers"},
     "deployment": {"errors", "config", "containers"},

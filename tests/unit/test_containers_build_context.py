@@ -182,7 +182,13 @@ def test_the_base_holds_the_server_part_only() -> None:
     assert context.repository == "nemo-gym/base"
     modules = {path for path in context.files if path.startswith("nemo_gym/")}
     assert {"nemo_gym/__init__.py", "nemo_gym/errors.py", "nemo_gym/servers/base.py"} <= modules
-    assert {path.split("/")[1] for path in modules} == {"__init__.py", "errors.py", "py.typed", "servers"}
+    assert {path.split("/")[1] for path in modules} == {
+        "__init__.py",
+        "errors.py",
+        "py.typed",
+        "secret_keys.py",
+        "servers",
+    }
     assert set(context.files) - modules == {"Dockerfile", "requirements.txt", "ca-bundle.crt"}
 
 

@@ -40,7 +40,7 @@ PYTHON_ID = "sha256:" + "ab" * 32
 def files(tmp_path: Path) -> ImageFiles:
     package = tmp_path / "nemo_gym"
     (package / "servers").mkdir(parents=True)
-    for path in ("__init__.py", "errors.py", "py.typed", "servers/base.py"):
+    for path in ("__init__.py", "errors.py", "py.typed", "secret_keys.py", "servers/base.py"):
         (package / path).write_text(path)
     for name in ("base.Dockerfile", "requirements.txt", "server.Dockerfile"):
         (tmp_path / name).write_text(name)

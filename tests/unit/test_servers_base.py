@@ -164,6 +164,10 @@ class TestLogs:
         config = {"openai_api_key": "k1", "nested": [{"password": ["p1", {"x": "p2"}]}], "name": "n", "max_tokens": 5}
         assert secrets_in(config) == {"k1", "p1", "p2"}
 
+    def test_a_setting_that_only_counts_or_names_tokens_and_keys_holds_none(self) -> None:
+        config = {"max_tokens_field": "max_completion_tokens", "eos_token": "<|begin_of_text|>", "answer_key": "label"}
+        assert secrets_in(config) == set()
+
     def test_a_line_says_which_server_and_rollout_and_hides_secrets(self) -> None:
         reader, writer = os.pipe()
         handler = JsonLineHandler("mine", Redactor({"sk-12345", "sk-12345-long"}), descriptor=writer)

@@ -25,7 +25,7 @@ from images.responses_api_models.openai_model.app import OpenAIModel
 from nemo_gym.errors import ConfigError
 from nemo_gym.servers.logs import Redactor, secrets_in
 from nemo_gym.servers.messages import Bootstrap, RunRequest, VerifyRequest
-from nemo_gym.servers.records import Exchange, RolloutRecords, kind_of, note_verdict
+from nemo_gym.servers.records import Exchange, RolloutRecords, kind_of, note_retry, note_verdict
 from nemo_gym.servers.resources import ResourcesServer, Session, tool
 from nemo_gym.servers.testing import Running, bootstrap_for, serving, serving_app
 from tests.support.server_processes import ROOT, bootstrap_line, free_port, get, process, wait_until_ready
@@ -111,6 +111,25 @@ class TestStore:
         records.add("r1", exchange(body))
         (record,) = records.read("r1")
         assert record["request"]["said"] == "Authorization: Bearer ***; the bearer of news; Basic ***"
+
+    @pytest.mark.parametrize("secret", ["none", "1234"])
+    def test_ordinary_words_and_numbers_stay_as_they_were(self, secret: str, folder: Path) -> None:
+        records = records_in(folder, secrets=[secret])
+        said = {"said": "D: none of them; basic multiplication/division", "at": 1712345678}
+        records.add("r1", exchange(json.dumps(said).encode(), json.dumps(said).encode()))
+        (record,) = records.read("r1")
+        assert (record["request"], record["response"]) == (said, said)
+
+    def test_what_an_endpoint_failed_with_is_kept_without_short_secrets_too(self, folder: Path) -> None:
+        async def add(records: RolloutRecords) -> None:
+            await records.begin(make_mocked_request("GET", "/"))
+            note_retry("HTTP 429: quota of key 1234 used up")
+            records.add("r1", exchange())
+
+        records = records_in(folder, secrets=["1234"])
+        asyncio.run(add(records))
+        (record,) = records.read("r1")
+        assert record["endpoint_failures"] == ["HTTP 429: quota of key *** used up"]
 
     async def test_the_budget_holds_and_the_quietest_rollouts_go_first(self, folder: Path) -> None:
         budget = 256 * 1024

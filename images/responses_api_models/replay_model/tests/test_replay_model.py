@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -11,6 +13,7 @@ import orjson
 import pytest
 from aiohttp import web
 
+from images.responses_api_models.openai_model.app import OpenAIModel
 from images.responses_api_models.replay_model.app import ReplayModel
 from nemo_gym.errors import ConfigError
 from nemo_gym.servers.testing import Running, bootstrap_for, serving, serving_app
@@ -111,6 +114,29 @@ async def test_the_messages_api_is_replayed_too_however_it_was_recorded() -> Non
         assert again.json()["content"] == original.json()["content"]
         assert (another.status, another.json()["error"]["type"]) == (400, "invalid_request_error")
         assert "max_output_tokens" in another.json()["error"]["message"]
+
+
+async def test_records_of_a_run_whose_key_is_a_word_are_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    said = "Which is it? D: none of them, a bearer of basic multiplication/division"
+    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": said}]}
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response({"output": [message]})
+
+    app = web.Application()
+    app.router.add_post("/responses", answer)
+    async with serving_app(app) as url:
+        own = {"openai_base_url": url, "openai_model": "m", "openai_api_key": "none"}
+        async with serving(OpenAIModel, own, config={"observability_enabled": True}) as model:
+            await model.post("/ng-rollout/a-t0-r0/v1/responses", {"input": said})
+            records = (await model.get("/ng-rollout/a-t0-r0/records")).json()["records"]
+    async with serving(ReplayModel, {}) as model:
+        await model.post("/recordings", b"\n".join(map(orjson.dumps, records)))
+        reply = await model.post("/ng-rollout/b-t0-r0/v1/responses", {"input": said})
+    assert reply.json()["output"][0]["content"][0]["text"] == said
 
 
 async def test_failures_of_the_endpoint_are_not_recorded() -> None:
