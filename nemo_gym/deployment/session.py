@@ -10,7 +10,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 
 from nemo_gym.config.config_types import BaseServerConfig
 from nemo_gym.config.redaction import find_secrets, redact_text
@@ -31,6 +31,7 @@ from nemo_gym.containers.readiness import (
 )
 from nemo_gym.containers.spec import ContainerSpec
 from nemo_gym.deployment import failures, foreign
+from nemo_gym.deployment.creations import Creations
 from nemo_gym.deployment.diagnosis import Diagnosis
 from nemo_gym.deployment.endpoints import config_key_of
 from nemo_gym.deployment.first_lines import first_line
@@ -75,9 +76,7 @@ class Session:
         self._known_secrets = {*find_secrets(topology.config), self._secret, *filter(None, [settings.token])}
         self._clock = Clock()
         self._cancelled = threading.Event()
-        self._pool = ThreadPoolExecutor(
-            max_workers=len(topology.servers) + 1, thread_name_prefix=f"nemo-gym-{self.session_id}"
-        )
+        self._creations = Creations(len(topology.servers) + 1, f"nemo-gym-{self.session_id}")
         self._starting = threading.Semaphore(_PARALLEL_STARTS)
         self._keeper: Keeper | None = None
         self._watch: DeathWatch | None = None
@@ -128,12 +127,13 @@ class Session:
         )
         with self._clock.measure("network"):
             self._watch = DeathWatch(self._engine, selector(self.session_id))
-            network = reaper.create_network(self._engine, f"nemo-gym-{self.session_id}", labels)
+            create = functools.partial(reaper.create_network, self._engine)
+            network = self._creations.submit(create, f"nemo-gym-{self.session_id}", labels).result()
             self._relays.open(network, self._keeper)
             internal = ""
             if self._topology.internal_names:
                 name = f"nemo-gym-{self.session_id}-internal"
-                internal = reaper.create_network(self._engine, name, labels, internal=True).name
+                internal = self._creations.submit(create, name, labels, internal=True).result().name
         specs = container_specs(
             self._topology,
             session_id=self.session_id,
@@ -152,7 +152,7 @@ class Session:
     def _start_all(self, specs: Sequence[ContainerSpec]) -> list[RunningServer]:
         """Start every container in parallel, and wait for all of them or for the first failure."""
         assert self._watch is not None
-        starts = [self._pool.submit(self._start_one, spec) for spec in specs]
+        starts = [self._creations.submit(self._start_one, spec) for spec in specs]
         # also of one that was ready: nobody waits for it any more, but the others are waited for in vain
         self._watch.notify(lambda death: self._cancel())
         _, pending = wait(starts, return_when=FIRST_EXCEPTION)
@@ -318,7 +318,10 @@ class Session:
             try:
                 wait_until_ready(probe, self._settings.deadlines, self._watch.watch(registry.container_id))
             except NotReadyError as error:
-                raise self._failure(REGISTRY, registry.container_id, self._clock.begin, error) from None
+                failure = self._failure(REGISTRY, registry.container_id, self._clock.begin, error)
+                if isinstance(failure, _Cancelled):
+                    self._check_nobody_died()
+                raise failure from None
         self._check_nobody_died()
         self._watch.notify(self._tell_death)
         return RunningSession(
@@ -372,7 +375,7 @@ class Session:
             if self._feed is not None:
                 last_to_first.callback(self._feed.close)
             # nothing may create a piece any more once the removal begins
-            last_to_first.callback(self._pool.shutdown, wait=True, cancel_futures=True)
+            last_to_first.callback(self._creations.close)
 
     def _remove(self) -> None:
         keeper, self._keeper = self._keeper, None
@@ -387,5 +390,8 @@ class Session:
             keeper.abandon()
             error.add_note(f"The keeper of session {self.session_id} (pid {keeper.pid}) goes on removing it.")
             raise
-        keeper.release()
+        if self._creations.may_appear_late:
+            keeper.abandon()
+        else:
+            keeper.release()
         logger.debug("session %s is removed", self.session_id)
