@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import socket
 import subprocess
@@ -143,15 +144,13 @@ def process_start(pid: int) -> str | None:
         # proc(5): the command name is in parentheses and may hold anything; state is field 3, starttime field 22
         fields = stat[stat.rindex(")") + 2 :].split()
         return None if fields[0] in ("Z", "X") else fields[19]
-    found = subprocess.run(  # ps is POSIX; other systems have no /proc
-        ["ps", "-o", "lstart=", "-p", str(pid)],
-        capture_output=True,
-        text=True,
-        check=False,
-        # the same text whoever asks: it is written in the language and time zone of the environment
-        env={**os.environ, "LC_ALL": "C", "TZ": "UTC"},
-    )
-    return found.stdout.strip() or None
+    return _ask("ps", "-o", "lstart=", "-p", str(pid)) or None  # ps is POSIX; other systems have no /proc
+
+
+def _ask(*command: str) -> str:
+    """What a program prints: the same whoever asks, and not in the language and time zone of the environment."""
+    environ = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environ).stdout.strip()
 
 
 def _is_hidden(pid: int) -> bool:
@@ -182,8 +181,9 @@ def _boot_identity() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
-        boot = subprocess.run(["sysctl", "-n", "kern.boottime"], capture_output=True, text=True, check=False).stdout
-        return hashlib.sha256(boot.encode()).hexdigest()[:16]
+        told = _ask("sysctl", "-n", "kern.boottime")  # { sec = 1700000000, usec = 0 } Tue Nov 14 22:13:20 2023
+        seconds = re.search(r"\bsec = (\d+)", told)
+        return seconds[1] if seconds is not None else hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def _pid_namespace() -> str:

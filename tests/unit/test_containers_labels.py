@@ -109,6 +109,32 @@ class TestLiveness:
     def test_before_a_reboot(self) -> None:
         assert liveness(dataclasses.replace(Owner.current(), boot="another")) is Liveness.DEAD
 
+    def test_without_proc_the_time_zone_does_not_matter(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As on macOS: ``sysctl`` tells the time of the boot, and a date of the zone and language of whoever asks."""
+        sysctl = tmp_path / "sysctl"
+        sysctl.write_text(
+            '#!/bin/sh\nprintf \'{ sec = %s, usec = 0 } \' "$BOOTED"; date -d "@$BOOTED"; echo "$LANG $TZ"\n'
+        )
+        sysctl.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        monkeypatch.setenv("BOOTED", "1700000000")
+        read_text = Path.read_text
+
+        def without_boot_id(path: Path, *args: str, **options: str) -> str:
+            if path.name == "boot_id":
+                raise FileNotFoundError
+            return read_text(path, *args, **options)
+
+        monkeypatch.setattr(Path, "read_text", without_boot_id)
+        monkeypatch.setenv("TZ", "Europe/Berlin")
+        owner = Owner.current()
+        for zone, language in (("America/New_York", "C"), ("Europe/Berlin", "de_DE.UTF-8")):
+            monkeypatch.setenv("TZ", zone)
+            monkeypatch.setenv("LANG", language)
+            assert liveness(owner) is Liveness.ALIVE
+        monkeypatch.setenv("BOOTED", "1700000099")
+        assert liveness(owner) is Liveness.DEAD
+
     @pytest.mark.parametrize(
         "elsewhere",
         [
