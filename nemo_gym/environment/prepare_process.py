@@ -84,16 +84,18 @@ def _run_isolated_prepare(
 
     ``module`` is the script's dotted name, ``action`` ``prepare`` or ``is_prepared_data_current``, ``expected``
     the configured data file, ``args`` what ``prepare`` is called with, ``config`` what the script sees as its Gym
-    configuration. Returns ``{"output": <path>}``, with the complete file at ``expected``, or ``{"current": <bool>}``.
+    configuration (of a plain dict, each text as it stands). Returns ``{"output": <path>}``, with the complete file at
+    ``expected``, or ``{"current": <bool>}``.
     Raises ``PreparationFailedError``, and ``ConfigError`` for a script that writes another file than configured.
     """
     run = current_run() or PrepareRun()
     expected = Path(expected).absolute()
     staged = staged_file(expected)
+    plain = _plain_config(config)
     with ExitStack() as cleanup:
         # Without a name, so that it is gone with its last reader, however that one ends.
         result = cleanup.enter_context(tempfile.TemporaryFile())
-        request = _request(run, module, action, expected, staged, args, config, result.fileno())
+        request = _request(run, module, action, expected, staged, args, plain, result.fileno())
         if action == "prepare":
             expected.parent.mkdir(parents=True, exist_ok=True)
             cleanup.callback(staged.unlink, missing_ok=True)
@@ -101,7 +103,7 @@ def _run_isolated_prepare(
                 cleanup.enter_context(written_in_place(expected))
         outcome = _outcome(run, python, module, action, request, result)
         if "failed" in outcome:
-            raise PreparationFailedError(module, action, _reason(outcome, request["config"]))
+            raise PreparationFailedError(module, action, _reason(outcome, plain))
         if action == "prepare":
             _accept(module, outcome, expected, staged)
             return {"output": str(expected)}
@@ -115,16 +117,16 @@ def _request(
     expected: Path,
     staged: Path,
     args: dict[str, Any],
-    config: DictConfig | Mapping[str, Any] | None,
+    config: Mapping[str, Any] | None,
     result: int,
 ) -> dict[str, Any]:
     script = run.script or _find_script(module)
     takes_path = inspect_script(script).takes_output_path and prepare_child.STAGED_PARAMETER not in args
     root = run.root or script.parent
-    if config is not None and not isinstance(config, dict):
-        from nemo_gym.config.resolve import to_plain
+    if config is not None:
+        from nemo_gym.config.interpolation import escape_texts
 
-        config = to_plain(config)  # type: ignore[arg-type]
+        config = escape_texts(config)  # the script's process reads it as a config
     return {
         "module": module,
         "script": str(script),
@@ -138,6 +140,14 @@ def _request(
         "packages": _pure_packages(),
         "result": result,
     }
+
+
+def _plain_config(config: DictConfig | dict[str, Any] | None) -> dict[str, Any] | None:
+    if config is None or isinstance(config, dict):
+        return config
+    from nemo_gym.config.plain import to_plain
+
+    return to_plain(config)
 
 
 def _pure_packages() -> dict[str, str]:

@@ -253,6 +253,22 @@ def test_the_prepare_script_sees_the_overrides_and_the_process_stays_as_it_was(
     assert overrides == {"style": {"name": "fancy"}}
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (r"costs \${ 5", "costs ${ 5"),
+        (r"\${HOME}", "${HOME}"),
+        (r"\\\${x}", r"\${x}"),
+        (r"\\${style.count}", r"\1"),
+        ("a\\b, $5 and {}", "a\\b, $5 and {}"),
+    ],
+)
+def test_the_prepare_script_sees_texts_as_they_are_meant(root: Path, written: str, meant: str) -> None:
+    make_benchmark(root, script=CONFIG_SCRIPT, config={"style": {"name": "plain", "count": 1}})
+    planned = plan_benchmark("demo", overrides={"style": {"name": written}})
+    assert planned.rows[0]["responses_create_params"]["input"] == meant
+
+
 def test_whatever_a_prepare_script_does_to_its_process_stays_there(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_benchmark(
         root,

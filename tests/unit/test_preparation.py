@@ -292,14 +292,14 @@ def test_a_script_that_fails_leaves_nothing_half_written(
 
 
 def test_the_reason_has_the_traceback_and_no_secret(root: Path) -> None:
-    made = make_benchmark(root, script="def prepare():\n    raise ValueError('token hf_abcdefgh123456 refused')\n")
-    config = load_config([made.config_file], {"hf_token": "hf_abcdefgh123456"}, serving=False)
+    made = make_benchmark(root, script="def prepare():\n    raise ValueError('token hf_abcd${gh123456 refused')\n")
+    config = load_config([made.config_file], {"hf_token": r"hf_abcd\${gh123456"}, serving=False)
     with process_config(config), pytest.raises(PreparationFailedError) as caught:
         prepare_datasets(datasets_to_prepare(config), PrepareBenchmarkConfig())
     assert "prepare.py" in caught.value.reason
     assert "line 2, in prepare" in caught.value.reason
     assert "prepare_child" not in caught.value.reason
-    assert "hf_abcdefgh123456" not in str(caught.value)
+    assert "gh123456" not in str(caught.value)
 
 
 def test_an_error_of_this_package_says_all_there_is_to_say(root: Path) -> None:
@@ -680,6 +680,23 @@ def test_paths_are_relative_to_the_checkout_when_inside_it(tmp_path: Path, monke
     inside = tmp_path / "benchmarks" / "x" / "config.yaml"
     assert preparation.gym_relative_path(str(inside)) == "benchmarks/x/config.yaml"
     assert preparation.gym_relative_path("/somewhere/else.yaml") == "/somewhere/else.yaml"
+
+
+def test_the_texts_of_a_plain_dict_stand_for_themselves(root: Path) -> None:
+    made = make_benchmark(
+        root,
+        script="""
+            from nemo_gym.config.process_config import get_process_config
+
+            def prepare(output_path):
+                output_path.write_text(get_process_config().note)
+                return output_path
+        """,
+    )
+    module, config = "benchmarks.demo.prepare", {"note": "${HOME} and \\\\${x}"}
+    preparation._run_isolated_prepare(Path(sys.executable), module, "prepare", made.data_file, {}, config)
+    assert made.data_file.read_text() == config["note"]
+    assert config == {"note": "${HOME} and \\\\${x}"}
 
 
 def test_a_script_can_be_run_by_its_dotted_name_alone(root: Path) -> None:
