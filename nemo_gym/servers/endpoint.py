@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 PROBE_DEADLINE_S = 5.0
 _RETRIED_STATUSES = frozenset({408, 409, 429})
 _TAIL_CHARS = 2000
+_NO_ADDRESS = "it is no http:// or https:// address"
 
 
 class RetryPolicy(BaseModel):
@@ -109,15 +110,15 @@ class Endpoint:
         if self._reached:
             return READY
         address = f"{self.base_url}/models"
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            return self._failed(self._names.base_url, "it is no http:// or https:// address")
         timeout = aiohttp.ClientTimeout(total=PROBE_DEADLINE_S)
         try:
+            parts = urlsplit(address)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise aiohttp.InvalidURL(address)
             async with self._client().get(address, headers=self._headers, timeout=timeout) as response:
                 status = response.status
-        except aiohttp.InvalidURL:
-            return self._failed(self._names.base_url, "it is no http:// or https:// address")
+        except (aiohttp.InvalidURL, UnicodeError):
+            return self._failed(self._names.base_url, _NO_ADDRESS)
         except aiohttp.ClientConnectorDNSError:
             return self._failed(self._names.base_url, f"the name {parts.hostname} cannot be resolved")
         except aiohttp.ClientConnectorCertificateError as error:
@@ -127,6 +128,8 @@ class Endpoint:
             return self._waiting(f"no answer to GET {address} within {PROBE_DEADLINE_S:.0f} s")
         except (aiohttp.ClientError, OSError) as error:
             return self._waiting(f"GET {address} cannot be sent: {error}")
+        except ValueError:  # urlsplit's own; the certificate's error above is one too
+            return self._failed(self._names.base_url, _NO_ADDRESS)
         if status in (401, 403):
             return self._failed(self._names.api_key, f"the endpoint refuses the key: HTTP {status} to GET {address}")
         self._reached = True

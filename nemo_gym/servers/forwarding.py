@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 import orjson
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from nemo_gym.servers.base import InvalidRequestError, Readiness, ServerSettings
 from nemo_gym.servers.chat import ConversionError, chat_request
 from nemo_gym.servers.chat_answers import filled_completion, response_of_chat
 from nemo_gym.servers.endpoint import Endpoint, RetryPolicy
 from nemo_gym.servers.messages import IncompleteAnswerError, JsonDict, filled_response
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class ForwardingSettings(ServerSettings):
@@ -32,6 +35,21 @@ class ForwardingSettings(ServerSettings):
     request_timeout_s: float | None = Field(default=3600.0, gt=0)
     retry: RetryPolicy = RetryPolicy()
 
+    @field_validator("openai_api_key")
+    @classmethod
+    def _key_fits_a_header(cls, key: str) -> str:
+        _check_header_value(key)
+        return key
+
+    @field_validator("extra_headers")
+    @classmethod
+    def _headers_can_be_sent(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if not _HEADER_NAME.fullmatch(name):
+                raise ValueError("a header's name is letters, digits and hyphens; found one with other characters")
+            _check_header_value(value, f"{name}: ")
+        return headers
+
     @model_validator(mode="after")
     def _check_cap(self) -> Self:
         if self.max_concurrent_requests is not None and (self.num_workers or 1) > 1:
@@ -39,6 +57,21 @@ class ForwardingSettings(ServerSettings):
                 f"max_concurrent_requests is counted by one process, and num_workers is {self.num_workers}: give one"
             )
         return self
+
+
+def _check_header_value(value: str, of: str = "") -> None:
+    """It may be a secret, so the error does not show it."""
+    if not value.isprintable():
+        found = (
+            "a line break (YAML: |- leaves it off, | does not)"
+            if "\n" in value or "\r" in value
+            else "a control character"
+        )
+    elif value != value.strip():
+        found = "white space at an end"
+    else:
+        return
+    raise ValueError(f"{of}needed: one line without white space at its ends, as a header carries it; found: {found}")
 
 
 class Forwarder:

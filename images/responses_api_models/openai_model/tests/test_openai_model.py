@@ -366,12 +366,32 @@ class TestReadiness:
         assert (state["status"], state["key"]) == ("waiting", "openai_base_url")
         assert state["address"] == f"http://127.0.0.1:{port}/v1"
 
-    @pytest.mark.parametrize("address", ["http://no-such-host.invalid/v1", "no address", "ftp://127.0.0.1/v1"])
+    @pytest.mark.parametrize(
+        "address",
+        ["http://no-such-host.invalid/v1", "no address", "ftp://127.0.0.1/v1", "http://[::1/v1", "http://a..b/v1"],
+    )
     async def test_an_address_that_leads_nowhere_has_failed(self, address: str) -> None:
         async with serving(OpenAIModel, {"openai_base_url": address, "openai_model": "m"}) as model:
             state = (await model.get("/ready")).json()
         assert (state["status"], state["key"]) == ("failed", "openai_base_url")
         assert state["detail"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "says"),
+    [
+        ("openai_api_key", f"{KEY}\n", r"openai_api_key: .*as a header carries it; found: a line break"),
+        ("openai_api_key", f" {KEY}", r"openai_api_key: .*found: white space at an end"),
+        ("openai_api_key", f"{KEY}\0", r"openai_api_key: .*found: a control character"),
+        ("extra_headers", {"X-Org": f"{KEY}\r\nX: 1"}, r"extra_headers: .*X-Org: needed: .*found: a line break"),
+        ("extra_headers", {f"Authorization: {KEY}": ""}, r"extra_headers: .*a header's name is letters"),
+    ],
+)
+def test_what_no_header_can_carry_is_refused_at_start_and_not_shown(setting: str, value: Any, says: str) -> None:
+    settings = {"openai_base_url": "http://127.0.0.1/v1", "openai_model": "m", setting: value}
+    with pytest.raises(ConfigError, match=says) as refused:
+        OpenAIModel(bootstrap_for(OpenAIModel, settings))
+    assert KEY not in str(refused.value)
 
 
 def test_missing_settings_are_named() -> None:
