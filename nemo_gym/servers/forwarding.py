@@ -61,12 +61,10 @@ class ForwardingSettings(ServerSettings):
 
 def _check_header_value(value: str, of: str = "") -> None:
     """It may be a secret, so the error does not show it."""
-    if not value.isprintable():
-        found = (
-            "a line break (YAML: |- leaves it off, | does not)"
-            if "\n" in value or "\r" in value
-            else "a control character"
-        )
+    if "\n" in value or "\r" in value:
+        found = "a line break (a YAML text after | ends with one, after |- it does not)"
+    elif not value.isprintable():
+        found = "a control character"
     elif value != value.strip():
         found = "white space at an end"
     else:
