@@ -20,14 +20,14 @@ def prepare_and_collate(config: DictConfig, task_ids: Sequence[str] | None, *, k
     from nemo_gym.environment.collated_files import checked_selection, collate_config, plain_config
     from nemo_gym.environment.preparation_failure import stop_recorded
 
-    checked_selection(task_ids)
+    selection = checked_selection(task_ids)
     plain = plain_config(config)
     with (
         stdout_kept_for_data(),
         stop_recorded(plain, [get_benchmark(plain)]),
         open_benchmark(config) as prepared,
     ):
-        return collate_config(plain, task_ids=task_ids, keep_rows=keep_rows, prepared=prepared)
+        return collate_config(plain, task_ids=selection, keep_rows=keep_rows, prepared=prepared)
 
 
 def config_as_yaml(config: Mapping[str, Any]) -> str:

@@ -40,7 +40,7 @@ from nemo_gym.environment.benchmarks import (
     gym_relative_path,
     validation_message,
 )
-from nemo_gym.environment.collated_files import collate_config, load_prompt, plain_config, plan_of
+from nemo_gym.environment.collated_files import checked_selection, collate_config, load_prompt, plain_config, plan_of
 from nemo_gym.environment.data_lock import clear_leftovers, exclusive, lock_file, open_data_file
 from nemo_gym.environment.downloads import cache_dir
 from nemo_gym.environment.preparation_failure import PreparationFailedError
@@ -135,9 +135,10 @@ def plan_for_config(
     task_ids: Sequence[str] | None = None,
 ) -> EvalPlan:
     """Prepare the one benchmark a resolved config declares, and build its plan (as ``gym eval plan`` does)."""
+    selection = checked_selection(task_ids)
     plain = plain_config(global_config_dict)
     with open_benchmark(global_config_dict, prepare_config) as prepared:
-        return plan_of(plain, collate_config(plain, task_ids=task_ids, prepared=prepared))
+        return plan_of(plain, collate_config(plain, task_ids=selection, prepared=prepared))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -49,7 +49,7 @@ class Collated:
 def collate_config(
     config: DictConfig | Mapping[str, Any],
     *,
-    task_ids: Sequence[str] | None = None,
+    task_ids: Iterable[str] | None = None,
     output_dir: Path | None = None,
     keep_rows: bool = False,
     prepared: Mapping[Path, BinaryIO] | None = None,
@@ -130,18 +130,24 @@ def read_task_ids(path: Path) -> list[str]:
     return ids
 
 
-def checked_selection(task_ids: Sequence[str] | None) -> frozenset[str] | None:
-    """The ids as a set; a ``ConfigError`` when they are no selection at all."""
+def checked_selection(task_ids: Iterable[str] | None) -> frozenset[str] | None:
+    """The ids as a set, which is a selection too; a ``ConfigError`` when they are none at all.
+
+    They are gone through once: what an iterator had is in the set, and no longer in the iterator.
+    """
     if task_ids is None:
         return None
     if isinstance(task_ids, str):
         raise ConfigError(f"task_ids must be a list of ids; found the text {task_ids!r}. Write [{task_ids!r}].")
-    for task_id in task_ids:
+    if not isinstance(task_ids, Iterable):
+        raise ConfigError(f"task_ids must be a list of ids; found {task_ids!r}. Write [{str(task_ids)!r}].")
+    ids = list(task_ids)
+    for task_id in ids:
         if not isinstance(task_id, str):
             raise ConfigError(f"A task id is a text; found {task_id!r}. Write {str(task_id)!r}.")
-    if not task_ids:
+    if not ids:
         raise ConfigError("The selection of tasks is empty. Name at least one task id, or leave task_ids out for all.")
-    return frozenset(task_ids)
+    return frozenset(ids)
 
 
 def _refuse_unknown_ids(wanted: frozenset[str], tasks: PlannedTasks) -> None:

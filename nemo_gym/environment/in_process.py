@@ -105,11 +105,11 @@ def plan_benchmark(
     from nemo_gym.environment.benchmark_preparation import open_benchmark
     from nemo_gym.environment.collated_files import checked_selection, collate_config, plain_config, plan_of
 
-    checked_selection(task_ids)
+    selection = checked_selection(task_ids)
     config = _benchmark_config(str(find_benchmark_config(benchmark, search_roots())), overrides)
     plain = plain_config(config)
     with open_benchmark(config) as prepared, _output_dir(work_dir) as output_dir:
-        collated = collate_config(plain, task_ids=task_ids, output_dir=output_dir, keep_rows=True, prepared=prepared)
+        collated = collate_config(plain, task_ids=selection, output_dir=output_dir, keep_rows=True, prepared=prepared)
     return PlannedBenchmark(plan=plan_of(plain, collated), rows=collated.rows)
 
 

@@ -17,12 +17,14 @@ from typing import Any
 import pytest
 
 import nemo_gym.environment as environment
+from nemo_gym.cli.planning import prepare_and_collate
 from nemo_gym.config import ConfigError
 from nemo_gym.config.process_config import get_process_config, process_config
 from nemo_gym.config.resolve import load_config
 from nemo_gym.environment import EvalPlan, PlannedBenchmark, in_process, plan_benchmark
 from nemo_gym.environment.benchmark_preparation import (
     PreparationFailedError,
+    PrepareBenchmarkConfig,
     parse_prepare_config,
     plan_for_config,
 )
@@ -150,11 +152,29 @@ def test_selection_keeps_the_ids_and_digests_of_the_whole(demo: MadeBenchmark) -
         ([], "The selection of tasks is empty"),
         ("x", r"task_ids must be a list of ids; found the text 'x'. Write \['x'\]"),
         ([1], "A task id is a text; found 1. Write '1'"),
+        (5, r"task_ids must be a list of ids; found 5. Write \['5'\]"),
     ],
 )
 def test_selections_that_select_nothing_are_refused(demo: MadeBenchmark, task_ids: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         plan_benchmark("demo", task_ids=task_ids)
+    config = load_config([demo.config_file], serving=False)
+    known_before_anything_runs = not isinstance(task_ids, list) or len(task_ids) < 2
+    if known_before_anything_runs:
+        demo.write_script("def prepare():\n    raise AssertionError('run')\n")
+    with pytest.raises(ConfigError, match=message):
+        plan_for_config(config, PrepareBenchmarkConfig(), task_ids)
+
+
+@pytest.mark.parametrize("once", [iter, lambda ids: map(str, ids), lambda ids: (one for one in ids)])
+def test_what_gives_its_ids_once_selects_too(demo: MadeBenchmark, once: Any) -> None:
+    ids = ["y", "x"]
+    config = load_config([demo.config_file], serving=False)
+    assert plan_benchmark("demo", task_ids=once(ids)).task_ids() == ["x", "y"]
+    assert plan_for_config(config, PrepareBenchmarkConfig(), once(ids)).selected_task_ids == ("x", "y")
+    assert prepare_and_collate(config, once(ids), keep_rows=False).selected_task_ids == ["x", "y"]
+    with pytest.raises(ConfigError, match="No task with the id 'z'"):
+        plan_benchmark("demo", task_ids=once(["z"]))
 
 
 def test_task_ids_are_read_from_a_file_one_a_line(tmp_path: Path) -> None:
