@@ -29,9 +29,11 @@ from nemo_gym.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
-# Settings from outside the config that decide whether a preparation can succeed.
+# Settings from outside the config that decide whether a preparation can succeed. NEMO_GYM_TOKEN is none of them: jobs
+# make a fresh one each.
 _NETWORK_SETTINGS: Final = re.compile(
-    r"NEMO_GYM_.*|PIP_.*|UV_.*|HF_.*|.*_PROXY|.*_CA_BUNDLE|SSL_CERT_.*", re.IGNORECASE
+    r"NEMO_GYM_(?:CACHE_DIR|DATA_MIRROR|EXTRA_ROOTS|PYTHON)|PIP_.*|UV_.*|HF_.*|.*_PROXY|.*_CA_BUNDLE|SSL_CERT_.*",
+    re.IGNORECASE,
 )
 _NOT_DECISIVE: Final = frozenset({*POLICY_KEYS, POLICY_MODEL, "config_paths", "head_server", "verbose", "json"})
 _SOURCES: Final = ("*.py", "*.toml", "*.lock")
@@ -116,7 +118,7 @@ def check_stop_record(config: Mapping[str, Any], benchmark: BenchmarkConfig) -> 
     path = stop_record_path(config, benchmark.name)
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     except (OSError, ValueError) as error:
         raise ConfigError(f"Cannot read the record of a failed preparation, {path}: {error}. Delete it.") from None
@@ -133,8 +135,14 @@ def check_stop_record(config: Mapping[str, Any], benchmark: BenchmarkConfig) -> 
 
 
 def clear_stop_record(config: Mapping[str, Any], benchmark: BenchmarkConfig) -> None:
-    """Forget a recorded failure, after a preparation that succeeded."""
-    stop_record_path(config, benchmark.name).unlink(missing_ok=True)
+    """Forget a recorded failure, after a preparation that succeeded; a warning where that cannot be."""
+    path = stop_record_path(config, benchmark.name)
+    try:
+        path.unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as fault:
+        logger.warning("Cannot remove the record of an earlier failed preparation, %s: %s", path, fault)
 
 
 def _fingerprint(config: Mapping[str, Any], benchmark: BenchmarkConfig) -> str:

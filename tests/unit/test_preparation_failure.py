@@ -86,8 +86,12 @@ def test_a_record_is_void_once_something_has_changed(
     check_stop_record(*resolved(made, **overrides))
 
 
-def test_a_record_holds_for_every_command_whatever_the_model(made: MadeBenchmark) -> None:
+def test_a_record_holds_for_every_command_whatever_the_model_and_the_token(
+    made: MadeBenchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEMO_GYM_TOKEN", "of-the-first-job")
     write_stop_record(ERROR, *resolved(made))
+    monkeypatch.setenv("NEMO_GYM_TOKEN", "of-the-second-job")
     model = {"policy_model": {"responses_api_models": {"m": {"entrypoint": "app.py"}}}, "policy_api_key": "k"}
     with pytest.raises(PreparationFailedError):
         check_stop_record(*resolved(made, **model))
@@ -109,6 +113,24 @@ def test_a_record_that_cannot_be_written_is_a_warning(
     (tmp_path / "results").write_text("")
     assert write_stop_record(ERROR, *resolved(made)) is None
     assert "Cannot record the failed preparation" in caplog.text
+
+
+def test_a_file_in_the_place_of_the_results_directory_is_no_record(
+    made: MadeBenchmark, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "results").write_text("mine")
+    config, benchmark = resolved(made)
+    with stop_recorded(config, [benchmark]):
+        pass
+    assert (tmp_path / "results").read_text() == "mine"
+    assert caplog.text == ""
+
+
+def test_a_record_that_cannot_be_removed_is_a_warning(made: MadeBenchmark, caplog: pytest.LogCaptureFixture) -> None:
+    config, benchmark = resolved(made)
+    stop_record_path(config, benchmark.name).mkdir(parents=True)
+    clear_stop_record(config, benchmark)
+    assert "Cannot remove the record of an earlier failed preparation, results/prep" in caplog.text
 
 
 def test_the_guard_records_a_failure_stops_the_next_run_and_clears_after_a_success(made: MadeBenchmark) -> None:
