@@ -29,6 +29,12 @@ from tenacity import (
 _REQUEST_TIMEOUT_S = 15.0
 """A readiness answer may take a probe of a model endpoint (5 s), on a busy machine."""
 
+_MOST_READ = 65536
+"""No answer that means anything here has as many bytes."""
+
+_BEGUN_S = 1.0
+"""An answer that has begun may take this long at least, also at the end of the time."""
+
 _STOP_LOOK_S = 0.05
 """How often a request that hangs looks whether anybody still wants its answer."""
 
@@ -121,7 +127,8 @@ def wait_until_any_answer(probe: Probe, deadlines: Deadlines, stop: threading.Ev
     """
 
     def check(patience: _Patience) -> None:
-        _, body = _get(probe, "/", patience)
+        # of the server's own answer, which may be a stream without an end, nothing is read
+        _, body = _get(probe, "/", patience, reads=lambda status: probe.prefix != "" and status >= 400)
         error = body.get("error")
         if probe.prefix and isinstance(error, dict) and error.get("type") == "downstream_error":
             raise _NotYet(str(error.get("message")))
@@ -165,7 +172,10 @@ def _check_identity(probe: Probe, patience: _Patience) -> None:
         )
 
 
-def _get(probe: Probe, path: str, patience: _Patience) -> tuple[int, dict[str, Any]]:
+def _get(
+    probe: Probe, path: str, patience: _Patience, reads: Callable[[int], bool] = lambda status: True
+) -> tuple[int, dict[str, Any]]:
+    """Status and body; the body is empty when it is no JSON object, or when the status ``reads`` says not to."""
     until = min(patience.until, time.monotonic() + _REQUEST_TIMEOUT_S)
     # not zero, which would mean a socket that does not block
     timeout_s = max(until - time.monotonic(), _STOP_LOOK_S)
@@ -174,8 +184,8 @@ def _get(probe: Probe, path: str, patience: _Patience) -> tuple[int, dict[str, A
         headers = {} if probe.token is None else {"Authorization": f"Bearer {probe.token}"}
         connection.request("GET", probe.prefix + path, headers=headers)
         _await_answer(connection.sock, until, patience.stop)
-        response = connection.getresponse()
-        text = response.read()
+        with connection.getresponse() as response:
+            text = _read(response, until, patience.stop) if reads(response.status) else b""
     finally:
         connection.close()
     try:
@@ -183,6 +193,21 @@ def _get(probe: Probe, path: str, patience: _Patience) -> tuple[int, dict[str, A
     except ValueError:
         body = {}
     return response.status, body if isinstance(body, dict) else {}
+
+
+def _read(response: http.client.HTTPResponse, until: float, stop: threading.Event) -> bytes:
+    """The body, or its beginning. The socket's timeout holds for one piece, and some bodies are streams of many."""
+    text = bytearray()
+    until = max(until, time.monotonic() + _BEGUN_S)
+    while byte := response.read(1):  # a larger read waits until it has all it asks for
+        text += byte
+        if len(text) == _MOST_READ:
+            return bytes(text)
+        if stop.is_set() or time.monotonic() >= until:
+            raise TimeoutError("its answer has no end")
+    if response.length:
+        raise http.client.IncompleteRead(bytes(text), response.length)
+    return bytes(text)
 
 
 def _await_answer(connection: socket.socket, until: float, stop: threading.Event) -> None:

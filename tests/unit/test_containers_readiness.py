@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import http.server
 import json
@@ -82,6 +83,18 @@ def listening() -> Iterator[tuple[socket.socket, Probe]]:
         yield listener, Probe("127.0.0.1", listener.getsockname()[1], "policy_model", "s1")
 
 
+def stream_without_end(handler: Handler) -> None:
+    """Events for as long as somebody reads them."""
+    handler.send_response(200)
+    handler.send_header("Content-Type", "text/event-stream")
+    handler.end_headers()
+    handler.close_connection = True
+    with contextlib.suppress(OSError):
+        while True:
+            handler.wfile.write(b": ping\n\n")
+            time.sleep(0.01)
+
+
 def waiting(**more: Any) -> tuple[int, Any]:
     return 503, {"status": "waiting", **more}
 
@@ -110,6 +123,12 @@ class TestAnyAnswer:
         with serving(root=[(status, b"<p>whatever</p>")]) as (server, probe):
             wait_until_any_answer(probe, LONG, threading.Event())
         assert server.asked == ["/"]
+
+    @pytest.mark.parametrize("prefix", ["", "/inside/till"])
+    def test_one_without_an_end_is_not_waited_for(self, prefix: str) -> None:
+        with serving(root=[stream_without_end]) as (server, probe):
+            wait_until_any_answer(dataclasses.replace(probe, prefix=prefix), LONG, threading.Event())
+        assert len(server.asked) == 1
 
     def test_a_connection_that_breaks_is_none(self) -> None:
         def reset(handler: http.server.BaseHTTPRequestHandler) -> None:
@@ -208,6 +227,24 @@ class TestLate:
         assert error.reason is NotReadyReason.LATE
         assert "it takes connections and does not answer" in error.detail
 
+    def test_an_answer_without_an_end(self) -> None:
+        with serving([stream_without_end]) as (_, probe):
+            error = failure(wait_until_ready, probe)
+        assert error.reason is NotReadyReason.LATE
+        assert error.detail == "policy_model does not answer (its answer has no end) after 0.3 s"
+
+    def test_half_an_answer_is_asked_for_again(self) -> None:
+        def break_off(handler: Handler) -> None:
+            handler.send_response(200)
+            handler.send_header("Content-Length", "100")
+            handler.end_headers()
+            handler.wfile.write(b'{"server": ')
+            handler.close_connection = True
+
+        with serving([break_off, (200, ALIVE)]) as (server, probe):
+            wait_until_answering(probe, LONG, threading.Event())
+        assert len(server.asked) == 2
+
     def test_errors_only(self) -> None:
         with serving([(503, b"starting")]) as (_, probe):
             error = failure(wait_until_answering, probe)
@@ -248,6 +285,7 @@ class TestRefused:
             (200, [ALIVE]),
             (404, b"not found"),
             (401, {"detail": "who are you"}),
+            (200, b"<html>" * 20_000),
         ],
     )
     def test_another_server(self, answer: tuple[int, Any]) -> None:
@@ -315,6 +353,16 @@ class TestStop:
         with serving(ready=[probe_long]) as (_, probe):
             self.ends(probe, seen)
             over.set()
+
+    def test_in_the_middle_of_an_answer(self) -> None:
+        seen = threading.Event()
+
+        def stream(handler: Handler) -> None:
+            seen.set()
+            stream_without_end(handler)
+
+        with serving([stream]) as (_, probe):
+            self.ends(probe, seen)
 
     def test_set_beforehand(self) -> None:
         stop = threading.Event()
