@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import json
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -51,6 +54,32 @@ def test_what_is_no_json_is_a_value_error(text: bytes) -> None:
         read_canonical(text, lambda read: read)
 
 
-def test_what_json_does_not_have_is_a_type_error() -> None:
+@pytest.mark.parametrize("text", [b"[" * 300 + b"]" * 300, b'{"a":' * 1000 + b"1" + b"}" * 1000])
+def test_what_is_nested_too_deeply_is_a_value_error(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"nested too deeply|depth limit exceeded"):
+        loads_exact(text)
+
+
+@dataclasses.dataclass
+class Answer:
+    text: str
+
+
+@pytest.mark.parametrize("beside", [0, 1e-7, 2**70, None, "null"])
+@pytest.mark.parametrize(
+    "value",
+    [{1, 2}, datetime.date(2024, 5, 1), datetime.datetime.now(datetime.UTC), datetime.time(1), Answer("yes"), b"x"],
+)
+def test_what_json_does_not_have_is_a_type_error_whatever_stands_beside_it(value: Any, beside: Any) -> None:
     with pytest.raises(TypeError):
-        dumps_canonical({"a": {1, 2}})
+        dumps_canonical({"a": value, "b": beside})
+
+
+@given(JSON, st.sampled_from([float("nan"), float("inf"), float("-inf")]))
+def test_a_number_that_is_none_is_a_value_error_whatever_stands_beside_it(beside: Any, number: float) -> None:
+    with pytest.raises(ValueError, match="Out of range float values are not JSON compliant"):
+        dumps_canonical([beside, {"a": number}])
+
+
+def test_what_is_only_another_kind_of_list_or_dict_is_written_as_that() -> None:
+    assert dumps_canonical({"b": (None, 1), "a": OrderedDict(x=None)}) == b'{"a":{"x":null},"b":[null,1]}'

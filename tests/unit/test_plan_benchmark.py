@@ -125,11 +125,19 @@ def test_json_keeps_numbers_and_texts_that_other_readers_lose(demo: MadeBenchmar
         ('{"plan":{}}', "keys 'plan' and 'rows'"),
         ('{"plan":{},"rows":[]}', "the plan lacks"),
         ('{"plan":\n{},"rows":[\n{\n]}\n', "no planned benchmark"),
+        ("[" * 300 + "]" * 300, "no planned benchmark: it is nested too deeply"),
     ],
 )
 def test_other_texts_are_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PlannedBenchmark.from_json(text)
+
+
+def test_rows_that_would_read_back_as_others_are_refused(demo: MadeBenchmark) -> None:
+    planned = plan_benchmark("demo")
+    planned.rows[1]["weight"] = float("nan")
+    with pytest.raises(ConfigError, match=r"rows\[1\] cannot be written as JSON: Out of range float values"):
+        planned.to_json()
 
 
 def test_rows_that_are_no_objects_are_refused(demo: MadeBenchmark) -> None:
