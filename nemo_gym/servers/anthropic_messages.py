@@ -13,7 +13,8 @@ from typing import Any
 import orjson
 
 from nemo_gym.servers.chat import ConversionError
-from nemo_gym.servers.messages import JsonDict, new_id
+from nemo_gym.servers.json_values import dumps, loads
+from nemo_gym.servers.messages import JsonDict, arguments_text, new_id
 
 _SAME = ("temperature", "top_p", "top_k", "service_tier", "stream")
 _REFUSED = ("mcp_servers", "container", "context_management")
@@ -82,7 +83,7 @@ def _item(block: Mapping[str, Any], field: str) -> JsonDict | None:
     """The item that a block is by itself; None for a part of a message."""
     kind = block.get("type")
     if kind == "tool_use":
-        arguments = orjson.dumps(block.get("input") or {}).decode()
+        arguments = dumps(block.get("input") or {}).decode()
         return {"type": "function_call", "call_id": block.get("id"), "name": block.get("name"), "arguments": arguments}
     if kind == "tool_result":
         return {
@@ -221,8 +222,8 @@ def _thinking(item: Mapping[str, Any]) -> list[JsonDict]:
 def _input(arguments: Any) -> JsonDict:
     """A call's arguments as the object that they must be here; what is none stands under ``arguments``."""
     try:
-        value = orjson.loads(arguments or "{}")
-    except (orjson.JSONDecodeError, TypeError):
+        value = loads(arguments_text(arguments).strip().encode() or b"{}")
+    except orjson.JSONDecodeError:
         value = arguments
     return value if isinstance(value, dict) else {"arguments": value}
 

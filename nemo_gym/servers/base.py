@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from nemo_gym.errors import ConfigError
 from nemo_gym.servers.client import DownstreamError, ServerClient
-from nemo_gym.servers.json_values import loads
+from nemo_gym.servers.json_values import dumps, loads
 from nemo_gym.servers.logs import Redactor, current_rollout_id, log_request, logger, secrets_in
 from nemo_gym.servers.messages import (
     Bootstrap,
@@ -315,7 +315,7 @@ def encode(payload: Any) -> bytes:
     """JSON bytes of what a handler returned."""
     if isinstance(payload, bytes):
         return payload
-    return orjson.dumps(payload, default=_encode_default, option=orjson.OPT_NON_STR_KEYS)
+    return dumps(payload, default=_encode_default, option=orjson.OPT_NON_STR_KEYS)
 
 
 def _encode_default(value: Any) -> Any:

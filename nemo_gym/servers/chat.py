@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
-
+from nemo_gym.servers.json_values import dumps
 from nemo_gym.servers.messages import JsonDict, arguments_text
 
 # Parameters of the Responses API that have no counterpart in chat completions and change no answer.
@@ -141,7 +140,7 @@ def _chat_tool_message(item: Mapping[str, Any], field: str) -> JsonDict:
     if isinstance(output, list):
         output = _chat_content(output, field)
     elif not isinstance(output, str):
-        output = orjson.dumps(output).decode()
+        output = dumps(output).decode()
     return {"role": "tool", "tool_call_id": item.get("call_id"), "content": output}
 
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nemo_gym.servers.base import READY, Readiness, RequestError
 from nemo_gym.servers.client import KEEP_ALIVE_S, payload_of
-from nemo_gym.servers.json_values import loads_said
+from nemo_gym.servers.json_values import dumps, loads_said
 from nemo_gym.servers.logs import logger
 from nemo_gym.servers.messages import JsonDict, error_message_in
 from nemo_gym.servers.records import note_retry
@@ -223,7 +223,7 @@ class Endpoint:
 
     def junk(self, path: str, lacks: str, answer: Any) -> EndpointError:
         """The error for an answer that is JSON, and not what was asked for."""
-        text = answer if isinstance(answer, str) else orjson.dumps(answer).decode()
+        text = answer if isinstance(answer, str) else dumps(answer).decode()
         said = f"{self.base_url}{path} answered with HTTP 200 and something else than was asked for: {lacks}"
         fields = {"endpoint": self.base_url, "status": 200, "body_tail": text[-_TAIL_CHARS:]}
         return EndpointError(502, "endpoint_junk", said, fields)

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-import orjson
 from pydantic import Field, field_validator, model_validator
 
 from nemo_gym.servers.base import InvalidRequestError, Readiness, ServerSettings
 from nemo_gym.servers.chat import ConversionError, chat_request
 from nemo_gym.servers.chat_answers import filled_completion, response_of_chat
 from nemo_gym.servers.endpoint import Endpoint, RetryPolicy
+from nemo_gym.servers.json_values import dumps
 from nemo_gym.servers.messages import IncompleteAnswerError, JsonDict, filled_response
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -131,4 +131,4 @@ class Forwarder:
         body = {**params, "model": self._settings.openai_model, **self._settings.extra_body}
         for name in self._settings.drop_params:
             body.pop(name, None)
-        return orjson.dumps(body)
+        return dumps(body)

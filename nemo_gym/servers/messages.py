@@ -17,6 +17,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from nemo_gym.errors import ConfigError
+from nemo_gym.servers.json_values import dumps
 
 JsonDict = dict[str, Any]
 
@@ -280,7 +281,7 @@ def arguments_text(arguments: Any) -> str:
     """The arguments of a tool call as the text that the APIs promise; servers also send an object, or nothing."""
     if isinstance(arguments, str):
         return arguments
-    return "{}" if arguments is None else orjson.dumps(arguments).decode()
+    return "{}" if arguments is None else dumps(arguments).decode()
 
 
 def filled_usage(usage: Mapping[str, Any]) -> JsonDict:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-import orjson
 from aiohttp import web
 
 from nemo_gym.servers.anthropic_messages import error_body_of, message_of_response, responses_request
@@ -20,6 +19,7 @@ from nemo_gym.servers.base import (
     json_response,
 )
 from nemo_gym.servers.chat import ConversionError
+from nemo_gym.servers.json_values import loads
 from nemo_gym.servers.messages import JsonDict, ResponsesParams, error_message_in
 from nemo_gym.servers.records import note_answer
 
@@ -50,7 +50,7 @@ class ModelServer(Server):
     async def messages(self, params: JsonDict) -> JsonDict | bytes:
         """Answer a Messages API request; ``params`` is the Responses API request that asks the same."""
         answer = await self.responses(params)
-        return message_of_response(orjson.loads(answer) if isinstance(answer, bytes) else answer)
+        return message_of_response(loads(answer) if isinstance(answer, bytes) else answer)
 
     def _in_its_words(self, handler: Handler) -> Handler:
         """``handler``, with errors as clients of the Messages API read them."""

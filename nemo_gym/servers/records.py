@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 from aiohttp import web
 
+from nemo_gym.servers.json_values import loads
 from nemo_gym.servers.logs import Redactor, logger
 from nemo_gym.servers.messages import JsonDict
 
@@ -261,7 +262,7 @@ def _with_json_bodies(record: JsonDict) -> JsonDict:
     for name in ("request", "response"):
         if isinstance(record.get(name), str):
             with contextlib.suppress(orjson.JSONDecodeError):
-                record[name] = orjson.loads(record[name])
+                record[name] = loads(record[name].encode())
     return record
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import orjson
@@ -7,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from nemo_gym.servers.endpoint import Endpoint
-from nemo_gym.servers.json_values import loads, loads_said
+from nemo_gym.servers.json_values import dumps, loads, loads_said
 from nemo_gym.servers.messages import VerifyRequest
 from nemo_gym.servers.resources import ResourcesServer
 from nemo_gym.servers.testing import serving, serving_app
@@ -43,6 +44,26 @@ def test_bytes_that_are_no_text_are_replaced_in_answers_alone() -> None:
     with pytest.raises(orjson.JSONDecodeError):
         loads(body)
     assert loads_said(body) == {"a": "caf\ufffd", "b": "\ufffd"}
+
+
+@pytest.mark.parametrize("digits", [18, 19, 20, 30, 300])
+@pytest.mark.parametrize("before", [b"", b"\\ud83d ", b"0.0012345678901234567, ", b"x" * 1000])
+def test_whole_numbers_of_any_size_are_kept_wherever_they_stand(digits: int, before: bytes) -> None:
+    number = int("9" * digits)
+    for shift in range(9):
+        body = b'{"a": "%s", "b": %s[-%d], "c": 1.5}' % (before, b" " * shift, number)
+        value = loads(body)
+        assert (value["b"], value["c"]) == ([-number], 1.5)
+        assert type(value["b"][0]) is int
+        assert json.loads(dumps(value)) == value
+
+
+def test_what_orjson_writes_alone_is_written_beside_wide_numbers_too() -> None:
+    value = {2: (2**70, float("nan")), "row": orjson.Fragment(b'{"a":1}'), "seen": {2**70}}
+    written = dumps(value, default=list, option=orjson.OPT_NON_STR_KEYS)
+    assert written == b'{"2":[1180591620717411303424,null],"row":{"a":1},"seen":[1180591620717411303424]}'
+    with pytest.raises(TypeError, match="set"):
+        dumps({"seen": {1}})
 
 
 class Echo(ResourcesServer):

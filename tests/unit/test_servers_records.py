@@ -71,6 +71,12 @@ class TestStore:
         assert time.endswith("+00:00")
         assert records.read("r2") == []
 
+    def test_whole_numbers_of_any_size_are_read_back_as_they_were(self, folder: Path) -> None:
+        records = records_in(folder)
+        records.add("r1", exchange(b'{"n": 123456789012345678901234567890}'))
+        (record,) = records.read("r1")
+        assert record["request"] == {"n": 123456789012345678901234567890}
+
     def test_records_come_in_the_order_in_which_the_requests_came(self, folder: Path) -> None:
         records = records_in(folder)
         records.add("r1", exchange(path="/second", elapsed_s=0.0))

@@ -15,6 +15,7 @@ from typing import Any, Final
 import orjson
 
 from images.resources_servers.function_calls.matching import Call
+from nemo_gym.servers.json_values import loads
 
 LONGEST_TEXT: Final = 20_000
 """Characters of a text that calls are looked for in; a longer one has none."""
@@ -43,7 +44,7 @@ def calls_in_text(text: str) -> list[Call]:
 
 def _calls_in(place: str) -> list[Call]:
     try:
-        value = orjson.loads(place)
+        value = loads(place.encode())
     except orjson.JSONDecodeError:
         pass
     else:
@@ -76,7 +77,7 @@ def _json_call(value: Any) -> Call | None:
         return None
     if isinstance(arguments, str):  # as the APIs have them
         try:
-            arguments = orjson.loads(arguments)
+            arguments = loads(arguments.encode())
         except orjson.JSONDecodeError:
             return None
     return Call(name, arguments) if name and isinstance(arguments, dict) else None

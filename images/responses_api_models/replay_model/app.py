@@ -24,6 +24,7 @@ from images.responses_api_models.replay_model.recordings import (
 from nemo_gym.errors import ConfigError
 from nemo_gym.servers.base import READY, InvalidRequestError, Readiness, RequestError, Route, json_response
 from nemo_gym.servers.forwarding import Forwarder, ForwardingSettings
+from nemo_gym.servers.json_values import dumps
 from nemo_gym.servers.logs import current_rollout_id, logger
 from nemo_gym.servers.messages import Bootstrap, JsonDict
 from nemo_gym.servers.model import ModelServer
@@ -105,7 +106,7 @@ class ReplayModel(ModelServer):
             raise RequestError(400, "no_recording", _explained(error), {"request_digest": error.digest}) from None
 
     async def _record(self, path: str, params: JsonDict, ask: Callable[[JsonDict], Awaitable[JsonDict]]) -> JsonDict:
-        request = orjson.dumps(params)  # as it arrived: without key, and before anything is added to it
+        request = dumps(params)  # as it arrived: without key, and before anything is added to it
         response = await ask(params)
         record = {
             "request_digest": request_digest(path, params),
@@ -114,7 +115,7 @@ class ReplayModel(ModelServer):
             "request": orjson.Fragment(request),
             "response": response,
         }
-        self._recorded.append(self.redact.answer(orjson.dumps(record)))
+        self._recorded.append(self.redact.answer(dumps(record)))
         return response
 
     async def _give_recordings(self, request: web.Request) -> web.StreamResponse:

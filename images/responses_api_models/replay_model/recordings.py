@@ -18,6 +18,7 @@ import orjson
 
 from nemo_gym.servers.anthropic_messages import responses_request
 from nemo_gym.servers.chat import ConversionError
+from nemo_gym.servers.json_values import dumps, loads
 from nemo_gym.servers.messages import JsonDict
 
 RESPONSES = "/v1/responses"
@@ -65,7 +66,7 @@ def parse_recordings(text: bytes) -> Iterator[Recording]:
         if not line.strip():
             continue
         try:
-            value = orjson.loads(line)
+            value = loads(line)
         except orjson.JSONDecodeError as error:
             raise RecordingError(f"line {number} is no JSON: {error.msg}") from None
         try:
@@ -88,7 +89,7 @@ def _recordings_of(value: Any) -> Iterator[Recording]:
             except ConversionError as error:
                 raise RecordingError(f"its request cannot be used: {error.field}: {error}") from None
         rollout_id = value.get("rollout_id")
-        yield Recording(path, request, orjson.dumps(response), rollout_id if isinstance(rollout_id, str) else None)
+        yield Recording(path, request, dumps(response), rollout_id if isinstance(rollout_id, str) else None)
 
 
 def _whole(record: Mapping[str, Any], name: str) -> JsonDict:
@@ -119,7 +120,7 @@ def _steps_of(row: Mapping[str, Any]) -> Iterator[Recording]:
         ends = {} if is_last else {"status": "completed", "incomplete_details": None, "usage": None}
         answer = {**response, **ends, "output": said}
         request = params if position == 0 else {**params, "input": list(conversation)}
-        yield Recording(RESPONSES, request, orjson.dumps(answer), rollout_id)
+        yield Recording(RESPONSES, request, dumps(answer), rollout_id)
         conversation += [*said, *results]
 
 
@@ -250,5 +251,5 @@ def request_fields(path: str, request: Mapping[str, Any]) -> dict[str, bytes]:
             value = int(value)
         elif name == "input" and isinstance(value, list):
             value = [{k: v for k, v in item.items() if k not in _NOT_SAID} for item in value]
-        fields[name] = hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).digest()
+        fields[name] = hashlib.sha256(dumps(value, option=orjson.OPT_SORT_KEYS)).digest()
     return fields
