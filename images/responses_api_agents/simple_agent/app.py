@@ -12,7 +12,8 @@ from pydantic import Field
 from nemo_gym.servers.agent import AgentServer, AgentSettings
 from nemo_gym.servers.base import RequestError
 from nemo_gym.servers.client import Cookies, DownstreamError, Reply
-from nemo_gym.servers.messages import JsonDict, error_body, summed_usage
+from nemo_gym.servers.json_values import dumps, loads
+from nemo_gym.servers.messages import JsonDict, arguments_text, error_body, summed_usage
 from nemo_gym.servers.process import run_server
 
 
@@ -40,7 +41,7 @@ class SimpleAgent(AgentServer):
         seeded = await self.call(resources, "/seed_session", body, cookies)
         _checked(seeded)
         response = await self.respond(row["responses_create_params"], cookies)
-        verified_row = orjson.dumps({**row, "response": orjson.Fragment(response)})
+        verified_row = dumps({**row, "response": orjson.Fragment(response)})
         verified = await self.call(resources, "/verify", verified_row, cookies)
         return _checked(verified).body
 
@@ -53,7 +54,7 @@ class SimpleAgent(AgentServer):
         while True:
             step += 1
             request = params if step == 1 else {**params, "input": [*conversation, *produced]}
-            reply = await self.call(self.settings.model_server, "/v1/responses", orjson.dumps(request), model_cookies)
+            reply = await self.call(self.settings.model_server, "/v1/responses", dumps(request), model_cookies)
             response = reply.raise_for_status().json_object()
             output = response.get("output")
             if not isinstance(output, list) or not all(isinstance(item, dict) for item in output):
@@ -69,7 +70,7 @@ class SimpleAgent(AgentServer):
                 produced += await self._tool_outputs(calls, cookies)
                 if step != self.settings.max_steps:
                     continue
-            return orjson.dumps({**response, "output": produced, "usage": usage})
+            return dumps({**response, "output": produced, "usage": usage})
 
     async def _tool_outputs(self, calls: list[JsonDict], cookies: Cookies) -> list[JsonDict]:
         """One output per call, in the calls' order."""
@@ -83,12 +84,13 @@ class SimpleAgent(AgentServer):
         return [output.result() for output in outputs]
 
     async def _tool_output(self, call: Mapping[str, Any], cookies: Cookies) -> JsonDict:
-        name, arguments = str(call.get("name") or ""), call.get("arguments")
+        name, arguments = str(call.get("name") or ""), arguments_text(call.get("arguments"))
+        if not arguments.strip():
+            arguments = "{}"  # what many endpoints leave out where a tool takes nothing
         problem = _problem_of(name, arguments)
         if problem is None:
             # Whatever the tool answers goes back to the model, an error too: to read it is the model's task.
-            body = arguments.encode() if isinstance(arguments, str) else orjson.dumps(arguments)
-            reply = await self.call(self.settings.resources_server, f"/{name}", body, cookies)
+            reply = await self.call(self.settings.resources_server, f"/{name}", arguments.encode(), cookies)
             output = reply.text()
         else:
             output = error_body("invalid_tool_call", problem).decode()
@@ -109,17 +111,15 @@ def _as_items(value: Any) -> list[JsonDict]:
     return [{"role": "user", "content": value}] if isinstance(value, str) else list(value)
 
 
-def _problem_of(name: str, arguments: Any) -> str | None:
+def _problem_of(name: str, arguments: str) -> str | None:
     """What is wrong with a tool call, for the model to read."""
     if not name or not name.replace("_", "").replace("-", "").replace(".", "").isalnum() or name.startswith("."):
         return f"{name!r} is no name of a tool"
     if name in _NOT_TOOLS:
         return f"there is no tool {name!r}"
-    if isinstance(arguments, dict):
-        return None
     try:
-        value = orjson.loads(arguments or "")
-    except (orjson.JSONDecodeError, TypeError) as error:
+        value = loads(arguments.encode())
+    except orjson.JSONDecodeError as error:
         return f"the arguments are no JSON: {error}"
     return None if isinstance(value, dict) else "the arguments are no JSON object"
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -55,6 +56,14 @@ class Counting(ResourcesServer):
             self.stopped.set()
 
     @tool
+    async def read(self) -> dict[str, int]:
+        return {"value": 7}
+
+    @tool
+    async def echo(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return arguments
+
+    @tool
     async def dump(self) -> str:
         return "x" * 10_000_000
 
@@ -93,7 +102,7 @@ def says(text: str) -> dict[str, Any]:
     return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
 
 
-def calls(name: str, arguments: str, call_id: str = "c") -> dict[str, Any]:
+def calls(name: str, arguments: Any, call_id: str = "c") -> dict[str, Any]:
     return {"type": "function_call", "name": name, "arguments": arguments, "call_id": call_id}
 
 
@@ -212,11 +221,34 @@ class TestRun:
         assert "no route POST" in missing
         assert "no tool" in reserved
         assert "no name of a tool" in path
-        assert "no JSON" in empty
+        assert '"loc":["body","by"]' in empty
         assert "'' is no name of a tool" in unnamed
         assert "no name of a tool" in spaced
         assert "no route POST /añadir" in foreign
         assert body["reward"] == 0
+
+    @pytest.mark.parametrize("arguments", ["", " \n", None, "{}", {}])
+    async def test_a_tool_that_takes_nothing_is_called_with_whatever_says_so(self, arguments: Any) -> None:
+        endpoint = Scripted([calls("read", arguments)], [says("done")])
+        async with chain(endpoint) as agent:
+            await agent.post("/run", row())
+        assert outputs_in(endpoint.asked[1]) == ['{"value":7}']
+
+    async def test_half_a_character_in_the_arguments_reaches_the_tool_replaced(self) -> None:
+        endpoint = Scripted([calls("echo", r'{"text": "\ud83d!"}')], [says("done")])
+        async with chain(endpoint) as agent:
+            await agent.post("/run", row())
+        assert outputs_in(endpoint.asked[1]) == ['{"text":"\ufffd!"}']
+
+    async def test_whole_numbers_of_any_size_reach_the_verifier_as_they_are(self) -> None:
+        wide = 123456789012345678901234567890
+        message = {**says("done"), "seen": wide}
+        endpoint = Scripted([calls("echo", json.dumps({"n": wide}))], [message])
+        async with chain(endpoint) as agent:
+            asked = json.dumps({**row(), "wide": -wide}).encode()
+            body = json.loads((await agent.post("/run", asked)).body)
+        assert outputs_in(endpoint.asked[1]) == [f'{{"n":{wide}}}']
+        assert (body["wide"], body["response"]["output"][-1]["seen"]) == (-wide, wide)
 
     async def test_the_last_steps_calls_are_carried_out_and_not_answered(self) -> None:
         endpoint = Scripted([calls("add", '{"by": 1}')])
