@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -21,7 +22,7 @@ from nemo_gym.containers import images
 from nemo_gym.containers.build_context import BuildContext, load_base_context, load_server_context, repository_name
 from nemo_gym.containers.builds import LABEL_BASE_IMAGE, LABEL_BUILD_STAGE, LABEL_CONTEXT, LABEL_REPOSITORY, log_file
 from nemo_gym.containers.docker_engine import DockerEngine
-from nemo_gym.containers.engine import ContainerEngine, ImageState
+from nemo_gym.containers.engine import ContainerEngine, ImageState, LogStream
 from nemo_gym.containers.preflight import WantedImage, check_before_work, named_platforms
 from nemo_gym.containers.pulls import pull_images
 from nemo_gym.deployment.image_settings import find_wanted_image
@@ -190,26 +191,53 @@ def check_prefix(prefix: str) -> str:
 def push(engine: ContainerEngine, present: Sequence[ImageEntry], prefix: str) -> dict[str, str]:
     """Push what was built here below ``prefix``; name -> the reference by digest that serves it elsewhere."""
     prefix = check_prefix(prefix)
-    with ThreadPoolExecutor(_PARALLEL_PUSHES, thread_name_prefix="nemo-gym-push") as pool:
-        own = [entry for entry in present if not entry.is_foreign]
-        pushed = [(entry.name, pool.submit(_push_one, engine, entry, prefix)) for entry in own]
+    with _Pushes(engine, prefix) as pushes:
+        return pushes.run([entry for entry in present if not entry.is_foreign])
+
+
+class _Pushes:
+    """Pushes under way. Leaving by an exception ends them, where they would go on to their end."""
+
+    def __init__(self, engine: ContainerEngine, prefix: str) -> None:
+        self._engine = engine
+        self._prefix = prefix
+        self._pool = ThreadPoolExecutor(_PARALLEL_PUSHES, thread_name_prefix="nemo-gym-push")
+        self._lock = threading.Lock()
+        self._given_up = False
+        self._logs: list[LogStream] = []
+
+    def __enter__(self) -> _Pushes:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._given_up = True
+        for log in self._logs:
+            log.close()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def run(self, own: Sequence[ImageEntry]) -> dict[str, str]:
+        pushed = [(entry.name, self._pool.submit(self._push, entry)) for entry in own]
         return {name: reference.result() for name, reference in pushed}
 
-
-def _push_one(engine: ContainerEngine, entry: ImageEntry, prefix: str) -> str:
-    if entry.state is None:
-        raise EngineNotFoundError(f"The image {entry.name} is not on the engine: `gym images build` builds it.")
-    target = f"{prefix}/{entry.reference}"
-    engine.tag_image(entry.state.id, target)
-    logger.info("pushing %s", target)
-    digest: re.Match[str] | None = None
-    with closing(engine.push_image(target)) as log:
-        for text in log:
-            logger.debug("%s: %s", entry.name, text.rstrip())
-            digest = _PUSHED.search(text) or digest
-    if digest is None:
-        raise ImageError(f"{target} was pushed, and the registry did not say under which digest.")
-    return f"{target.rpartition(':')[0]}@{digest[1]}"
+    def _push(self, entry: ImageEntry) -> str:
+        if entry.state is None:
+            raise EngineNotFoundError(f"The image {entry.name} is not on the engine: `gym images build` builds it.")
+        target = f"{self._prefix}/{entry.reference}"
+        self._engine.tag_image(entry.state.id, target)
+        logger.info("pushing %s", target)
+        digest: re.Match[str] | None = None
+        with closing(self._engine.push_image(target)) as log:
+            with self._lock:
+                if self._given_up:
+                    raise ImageError(f"pushing {target} was given up")
+                self._logs.append(log)
+            for text in log:
+                logger.debug("%s: %s", entry.name, text.rstrip())
+                digest = _PUSHED.search(text) or digest
+        if digest is None:
+            raise ImageError(f"{target} was pushed, and the registry did not say under which digest.")
+        return f"{target.rpartition(':')[0]}@{digest[1]}"
 
 
 def _is_image_folder(path: Path) -> bool:

@@ -76,6 +76,7 @@ class FakeLog:
         self._finish = finish
         self._hanging = hanging
         self.closed = threading.Event()
+        self.was_given_up = False
 
     def __iter__(self) -> Iterator[str]:
         yield from self._lines
@@ -83,6 +84,7 @@ class FakeLog:
             self._hanging.set()
             assert self.closed.wait(10), "a build that hangs was never closed"
         if self.closed.is_set():
+            self.was_given_up = True
             raise ImageError("given up")
         self._finish()
 
@@ -115,7 +117,7 @@ class FakePull:
 @dataclass
 class FakeEngine:
     """Scripts: ``fail_build`` and ``hang_build`` by tag prefix (where both are, the failure comes when the other one
-    hangs), ``errors`` by verb (each raised once, in order).
+    hangs), ``fail_push`` and ``hang_push`` likewise, ``errors`` by verb (each raised once, in order).
     """
 
     endpoint: Endpoint = LOCAL
@@ -138,6 +140,7 @@ class FakeEngine:
     fail_build: str = "\0"
     hang_build: str = "\0"
     fail_push: str = "\0"
+    hang_push: str = "\0"
     build_error: str = ""
     push_lines: int = 2
     history: str = ""
@@ -267,10 +270,14 @@ class FakeEngine:
 
         def finish() -> None:
             if repository.startswith(self.fail_push):
+                assert self.hang_push == "\0" or self.hanging.wait(10)
                 raise ImageError(f"pushing {reference} failed: denied")
             self.repo_digests[self.images[reference]] = (f"{repository}@sha256:{'d1' * 32}",)
 
-        return FakeLog(["Pushing\n", f"tag: digest: sha256:{'d1' * 32} size: 1\n"][: self.push_lines], finish)
+        lines = ["Pushing\n", f"tag: digest: sha256:{'d1' * 32} size: 1\n"][: self.push_lines]
+        log = FakeLog(lines, finish, self.hanging if repository.startswith(self.hang_push) else None)
+        self.logs[reference] = log
+        return log
 
     def run_once(self, image: str, command: Sequence[str], labels: Mapping[str, str]) -> str:
         self._called("run_once")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +21,12 @@ from nemo_gym.containers.engine import RemoteImage
 from nemo_gym.containers.image_lock import parse_lock
 from nemo_gym.containers.images import PYTHON_IMAGE
 from nemo_gym.deployment import image_commands
-from nemo_gym.deployment.image_commands import wanted_contexts
+from nemo_gym.deployment.image_commands import entries, push, wanted_contexts
 from nemo_gym.deployment.locked_images import ensure_locked_images
 from nemo_gym.deployment.running import RunningSession
 from nemo_gym.deployment.topology import Topology, build_topology
 from nemo_gym.errors import ConfigError, EngineError
-from tests.unit.fake_engine import FakeEngine
+from tests.unit.fake_engine import FakeEngine, FakeLog
 
 PYTHON_ID = "sha256:" + "ab" * 32
 IMAGE = {"reference": "r.example/x:1"}
@@ -120,6 +123,34 @@ class TestPush:
         assert "denied" in refused(capsys, "push", "r.example")
         engine.fail_push, engine.push_lines = "\0", 1
         assert "did not say under which digest" in refused(capsys, "push", "r.example")
+
+    def test_one_that_fails_ends_the_others(self, engine: FakeEngine, capsys: pytest.CaptureFixture[str]) -> None:
+        engine.fail_push, engine.hang_push = "r.example/nemo-gym/base", "r.example/nemo-gym/resources-servers"
+        assert "denied" in refused(capsys, "push", "r.example")
+        assert [log.was_given_up for log in pushes(engine)] == [False, False, True]
+
+    def test_ctrl_c_ends_them(self, engine: FakeEngine, capsys: pytest.CaptureFixture[str]) -> None:
+        def interrupt() -> None:
+            while len(pushes(engine)) < len(OURS):
+                time.sleep(0.01)
+            time.sleep(0.1)  # it waits for them, and starts none any more
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+        as_json(capsys, "build")
+        built = entries(engine, wanted_contexts(None))
+        engine.hang_push = "r.example/"
+        user = threading.Thread(target=interrupt)
+        user.start()
+        with pytest.raises(KeyboardInterrupt):
+            push(engine, built, "r.example")
+        user.join()
+        assert any(log.was_given_up for log in pushes(engine))
+        assert engine.repo_digests == {}
+
+
+def pushes(engine: FakeEngine) -> list[FakeLog]:
+    """In the order of the images' names."""
+    return [engine.logs[reference] for reference in sorted(engine.logs) if reference.startswith("r.example/")]
 
 
 class TestPrune:

@@ -87,6 +87,7 @@ class SlowNetworks(FakeEngine):
         call = threading.Thread(target=go_on)
         call.start()
         self.under_way.append(call)
+        time.sleep(0.1)  # whoever began it waits for it
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         while call.is_alive():
             time.sleep(0.01)
