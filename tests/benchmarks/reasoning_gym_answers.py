@@ -14,6 +14,7 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,14 @@ from nemo_gym.environment import plan_benchmark, serve_benchmark
 ROOT = Path(__file__).parents[2]
 FLAVORS = sorted(path.stem for path in (ROOT / "benchmarks" / "reasoning_gym").glob("*.yaml"))
 WRONG = ("", "I do not know", "[]", "-1", "\u2603" * 50, "__import__('os').getpid()")
+# What the generator's own scorer takes for right, and solves nothing.
+ALSO_WRONG = {
+    "coin_flip": ("0.1", "0.3", "0.9"),
+    "complex_arithmetic": ("nan", "nan + nani"),
+    "number_sorting": tuple(f"[{', '.join(['NaN'] * count)}]" for count in range(3, 11)),
+    "polynomial_multiplication": ("expand((x+1)*(x+2))",),
+    "puzzle24": ("(10*5 - 1)/2",),
+}
 
 
 async def main(chosen: list[str], size: int) -> int:
@@ -49,9 +58,9 @@ def planned_rows(generator: str, size: int) -> list[dict[str, Any]]:
 async def examine(session: aiohttp.ClientSession, name: str, rows: list[dict[str, Any]]) -> int:
     """1 when the server is wrong about an answer of this generator."""
     began = time.monotonic()
-    right = [await reward(session, row, row["answer"]) for row in rows if row["answer"] is not None]
+    right = [await reward(session, row, row["answer"]) for row in rows if is_solved(row)]
     elapsed_s = time.monotonic() - began
-    wrong = [await reward(session, row, answer) for row in rows for answer in WRONG if answer != row["answer"]]
+    wrong = [await reward(session, row, answer) for row in rows for answer in wrong_answers(row)]
     if all(r == 1.0 for r in right) and all(r < 1.0 for r in wrong):
         if not right:
             sys.stdout.write(f"{name}: gives no answers of its own; wrong ones {dict(Counter(wrong))}\n")
@@ -60,6 +69,19 @@ async def examine(session: aiohttp.ClientSession, name: str, rows: list[dict[str
         return 0
     sys.stdout.write(f"{name}: right answers {dict(Counter(right))}, wrong ones {dict(Counter(wrong))}\n")
     return 1
+
+
+def is_solved(row: dict[str, Any]) -> bool:
+    """Whether its generator gives a puzzle an answer, and not the integral that was asked for."""
+    return row["answer"] is not None and "Integral(" not in row["answer"]
+
+
+def wrong_answers(row: dict[str, Any]) -> Iterator[str]:
+    yield from (answer for answer in (*WRONG, *ALSO_WRONG.get(row["generator"], ())) if answer != row["answer"])
+    if row["answer"] is not None and not is_solved(row):
+        yield row["answer"]
+    if "integrand" in row["metadata"]:
+        yield f"integrate({row['metadata']['integrand']}, {row['metadata']['variable']})"
 
 
 async def reward(session: aiohttp.ClientSession, row: dict[str, Any], answer: str) -> float:

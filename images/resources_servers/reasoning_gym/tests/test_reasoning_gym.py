@@ -9,6 +9,7 @@ import pytest
 
 from images.resources_servers.reasoning_gym.app import LONGEST_ANSWER, ReasoningGym, find_answer
 from images.resources_servers.reasoning_gym.scoring import SCORERS
+from images.resources_servers.reasoning_gym.solutions import solves, value_of
 from nemo_gym.servers.testing import serving
 
 # A stand-in for the package of that name, with generators of its own.
@@ -52,8 +53,10 @@ class Expression(Dataset):
 DATASETS = {name: (Dataset, Config) for name in ("plain", "composite")}
 DATASETS |= {"arc_agi": (Grids, Config), "rearc": (Grids, Config)}
 DATASETS |= {name: (Listed, Config) for name in ("string_insertion", "spiral_matrix", "binary_matrix", "n_queens")}
-DATASETS |= {name: (Expression, Config) for name in ("countdown", "game_of_life_halting")}
+ANYTHING_GOES = "countdown game_of_life_halting puzzle24 coin_flip simple_integration polynomial_multiplication"
+DATASETS |= {name: (Expression, Config) for name in ANYTHING_GOES.split()}
 """
+INTEGRAL, PRODUCT = "simple_integration", "polynomial_multiplication"
 
 
 @pytest.fixture
@@ -118,10 +121,21 @@ async def test_answers_are_worth_what_the_generators_scorer_says(generators: Non
         (row("<answer>any</answer>", "arc_agi"), 1.0, None),
         (row("<answer>[1, 2]</answer>", "n_queens"), 1.0, None),
         (row("<answer>[1, int('2')]</answer>", "n_queens"), 0.0, None),
-        (row("<answer>(3 + 4) * 6.0</answer>", "countdown"), 1.0, None),
+        (row("<answer>(3 + 4) * 6</answer>", "countdown", metadata={"numbers": [3, 4, 6], "target": 42}), 1.0, None),
         (row("<answer>__import__('os').getpid()</answer>", "countdown"), 0.0, None),
         (row("<answer>x.args</answer>", "countdown"), 0.0, None),
-        # The scorer of this one takes any answer for right.
+        # Only functions of mathematics may be named: sympy is not to solve what is asked.
+        (row("<answer>x**2 + 2*sqrt(x) - cos (3*x)/3 + log(x)*(x + 1) + C</answer>", INTEGRAL), 1.0, None),
+        (row("<answer>integrate(2*x, x)</answer>", INTEGRAL), 0.0, None),
+        (row("<answer>x**2 + Integral (3, x)</answer>", INTEGRAL), 0.0, None),
+        (row("<answer>(integrate)(2*x, x)</answer>", INTEGRAL), 0.0, None),
+        (row("<answer>x**2 + 3*(x) + 2</answer>", PRODUCT), 1.0, None),
+        (row("<answer>expand((x+1)*(x+2))</answer>", PRODUCT), 0.0, None),
+        (row("<answer>sqrt(x**4) + 3*x + 2</answer>", PRODUCT), 0.0, None),
+        # What a scorer takes for right without looking at the puzzle.
+        (row("<answer>6*4*1*1</answer>", "puzzle24", metadata={"numbers": [3, 7, 9, 10]}), 0.0, None),
+        (row("<answer>0</answer>", "coin_flip", answer="0.1875"), 0.0, None),
+        (row("<answer>3/16</answer>", "coin_flip", answer="0.1875"), 1.0, None),
         (row("<answer>false</answer>", "game_of_life_halting", answer="False"), 1.0, None),
         (row("<answer>True</answer>", "game_of_life_halting", answer="False"), 0.0, None),
         (row("<answer>perhaps</answer>", "game_of_life_halting", answer="True"), 0.0, None),
@@ -132,6 +146,44 @@ async def test_answers_are_worth_what_the_generators_scorer_says(generators: Non
             assert (reply.status, reply.json()["reward"]) == (200, reward), body
             assert (reason or "") in (reply.json()["reason"] or ""), body
             assert reason is not None or reply.json()["reason"] is None
+
+
+MAKE_24 = {"metadata": {"numbers": [3, 8, 3, 8]}}
+MAKE_507 = {"metadata": {"numbers": [7, 10, 50], "target": 507}}
+
+
+@pytest.mark.parametrize(
+    ("generator", "entry", "right", "wrong"),
+    [
+        ("puzzle24", MAKE_24, "8/(3 - 8/3)", "6*4*1*1"),
+        ("puzzle24", {"metadata": {"numbers": [7, 2, 7, 1]}}, "(7*7 - 1) / 2", "7*7/2*1"),
+        ("puzzle24", {"metadata": {"numbers": [2, 4, 10, 1]}}, "10*2 + 4 * 1", "2.4*10*1"),
+        ("puzzle24", MAKE_24, "8/(3 - 8/3)", "8*3"),
+        ("puzzle24", MAKE_24, "8 / (3 - 8 / 3)", "8*3 + 8/3"),
+        ("countdown", MAKE_507, "10*50 + 7", "507"),
+        ("countdown", MAKE_507, "-(-10*50) - -7", "10*50 - 7"),
+        ("coin_flip", {"answer": "0.109375"}, "7/64", "0.1"),
+        ("complex_arithmetic", {"answer": "-7.0 + 1.0i"}, "-7 + i", "nan"),
+        ("number_sorting", {"answer": "['1', '2']"}, '["1", "2"]', "[NaN, NaN]"),
+        ("calendar_arithmetic", {"answer": "-1"}, "-1", "12"),
+        ("calendar_arithmetic", {"answer": "Monday"}, "Monday", "Sunday"),
+        ("polynomial_equations", {"answer": ""}, "''", "I do not know"),
+        ("game_of_life_halting", {"answer": "False"}, "false", "True"),
+    ],
+)
+def test_a_full_score_takes_a_solution(generator: str, entry: dict[str, Any], right: str, wrong: str) -> None:
+    assert solves(generator, right, entry)
+    assert not solves(generator, wrong, entry)
+
+
+def test_what_other_generators_scorers_take_is_taken() -> None:
+    assert solves("chain_sum", "anything", {"answer": "42", "metadata": {}})
+
+
+@pytest.mark.parametrize("text", ["", "1.5", "2**3", "7//2", "x", "1 2", "(1", "int(1)", "1/0", "-" * 5000 + "1"])
+def test_what_is_no_arithmetic_has_no_value(text: str) -> None:
+    with pytest.raises((ValueError, ArithmeticError, SyntaxError, RecursionError, MemoryError)):
+        value_of(text)
 
 
 @pytest.mark.parametrize(
