@@ -31,6 +31,8 @@ FEW = 50
 MOST_TOKENS = 256
 # What does not fit into 4096 tokens together with its answer. The embedded model takes no more than this.
 CONTEXT = dict.fromkeys(("arc_agi_1", "arc_agi_2", "workplace"), 8192)
+# All its prompts begin with the same 4,000 tokens: a worker that keeps what it read last reads them once.
+SAME_BEGINNING = frozenset({"workplace"})
 # The flavor that stands for a benchmark that is nothing but flavors.
 SHOWN_AS = {"reasoning_gym": "reasoning_gym/chain_sum"}
 
@@ -94,8 +96,11 @@ def overrides_of(name: str) -> list[str]:
     overrides = []
     if any(limit is None or limit > MOST_TOKENS for limit in asked):
         overrides.append(f"++responses_create_params.max_output_tokens={MOST_TOKENS}")
+    settings = f"++policy_model.responses_api_models.{MODEL_TYPE}"
     if name in CONTEXT:
-        overrides.append(f"++policy_model.responses_api_models.{MODEL_TYPE}.context_size={CONTEXT[name]}")
+        overrides.append(f"{settings}.context_size={CONTEXT[name]}")
+    if name in SAME_BEGINNING:
+        overrides.append(f"{settings}.default_params.cache_prompt=true")
     return overrides
 
 
