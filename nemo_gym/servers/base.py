@@ -144,6 +144,13 @@ class Server:
         value = self.bootstrap.config.get(key)
         return default if value is None else value
 
+    def global_flag(self, key: str) -> bool:
+        """A reserved top-level key that is true or false; false when it is not there."""
+        value = self.global_setting(key, False)
+        if not isinstance(value, bool):
+            raise ConfigError(f"{key} must be true or false; found {value!r}")
+        return value
+
     @property
     def client(self) -> ServerClient:
         """Calls other servers of this session; made at first use, closed with the server."""
@@ -249,10 +256,7 @@ class Server:
             self.records.add(rollout_id, exchange)
 
     def _open_records(self) -> RolloutRecords | None:
-        wanted = self.global_setting(OBSERVABILITY, False)
-        if not isinstance(wanted, bool):
-            raise ConfigError(f"{OBSERVABILITY} must be true or false; found {wanted!r}")
-        if not wanted:
+        if not self.global_flag(OBSERVABILITY):
             return None
         return RolloutRecords(
             Path(tempfile.gettempdir(), "nemo-gym-records", self.bootstrap.session_id, self.name),

@@ -19,7 +19,8 @@ The annotation of a method's body parameter is what its requests are checked aga
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from aiohttp import web
@@ -94,6 +95,9 @@ class ResourcesServer(Server):
     def routes(self) -> list[Route]:
         if not hasattr(self, "verify"):
             raise ConfigError(f"{type(self).__name__} has no verify method")
+        for plain in (self.aggregate_metrics, self.session_closed):
+            if inspect.iscoroutinefunction(plain):
+                raise ConfigError(f"{plain.__qualname__} is not awaited: write it as `def`")
         seed = _TypedMethod(getattr(self, "seed_session", _seed_nothing), RunRequest)
         verify = _TypedMethod(self.verify, VerifyRequest)
         tools = {name: _TypedMethod(getattr(self, name), JsonDict) for name in tool_names(type(self))}
@@ -137,9 +141,11 @@ class ResourcesServer(Server):
 
     def _verify_route(self, method: _TypedMethod) -> Handler:
         skipped: JsonDict | None = None
-        if self.global_setting("skip_verification", False):
-            reward = float(self.global_setting("skip_verification_reward", 0.0))
-            skipped = {"reward": reward, "verification_skipped": True}
+        if self.global_flag("skip_verification"):
+            reward = self.global_setting("skip_verification_reward", 0.0)
+            if isinstance(reward, bool) or not isinstance(reward, (int, float)):
+                raise ConfigError(f"skip_verification_reward must be a number; found {reward!r}")
+            skipped = {"reward": float(reward), "verification_skipped": True}
 
         async def handle(request: web.Request) -> web.StreamResponse:
             row = decode(await request.read())
@@ -148,6 +154,8 @@ class ResourcesServer(Server):
             session = self._session_of(request)
             result = skipped or await method.call(body, session)
             added = result.model_dump() if isinstance(result, BaseModel) else result
+            if not isinstance(added, Mapping):
+                raise TypeError(f"{method.name} returned {added!r:.40}; needed: a dict with the reward")
             note_verdict(added)
             return self._reply({**row, **added}, session)
 
@@ -194,11 +202,13 @@ class _TypedMethod:
     """A method with what its annotations say: the type of its body, and whether it takes a session."""
 
     def __init__(self, method: Callable[..., Awaitable[Any]], default_body_type: Any) -> None:
+        self.name = getattr(method, "__qualname__", "a tool")
+        if not inspect.iscoroutinefunction(inspect.unwrap(method)):
+            raise ConfigError(f"{self.name} is awaited: write it as `async def`")
         types = parameter_types(method)
         bodies = {name: kind for name, kind in types.items() if kind is not Session}
         if len(bodies) > 1 or len(types) - len(bodies) > 1:
-            name = getattr(method, "__qualname__", "a tool")
-            raise ConfigError(f"{name} takes one body and at most one Session; found the parameters {list(types)}")
+            raise ConfigError(f"{self.name} takes one body and at most one Session; found the parameters {list(types)}")
         self._method = method
         self._body_name = next(iter(bodies), None)
         self._session_name = next((name for name, kind in types.items() if kind is Session), None)

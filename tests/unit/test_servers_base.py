@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import os
@@ -260,6 +261,67 @@ class TestResourcesServer:
         async with serving(Counter, config=config) as counter:
             reply = (await counter.post("/verify", verified(a=1))).json()
         assert reply == {**verified(a=1), "reward": 0.25, "verification_skipped": True}
+
+    @pytest.mark.parametrize(
+        ("config", "says"),
+        [
+            ({"skip_verification": "false"}, "skip_verification must be true or false; found 'false'"),
+            (
+                {"skip_verification": True, "skip_verification_reward": "high"},
+                "skip_verification_reward must be a number; found 'high'",
+            ),
+            (
+                {"skip_verification": True, "skip_verification_reward": True},
+                "skip_verification_reward must be a number; found True",
+            ),
+        ],
+    )
+    def test_a_setting_of_skipping_that_is_none_is_refused(self, config: dict[str, Any], says: str) -> None:
+        with pytest.raises(ConfigError, match=says):
+            Counter(bootstrap_for(Counter, config=config)).build_app()
+
+    @pytest.mark.parametrize("name", ["verify", "seed_session", "look"])
+    def test_a_method_that_is_no_coroutine_function_is_refused_at_start(self, name: str) -> None:
+        def plain(self: ResourcesServer, row: VerifyRequest) -> dict[str, Any]:
+            return {"reward": 1.0}
+
+        method = tool(plain) if name == "look" else plain  # type: ignore[type-var]
+        plain.__qualname__ = f"Plain.{name}"
+        server = type("Plain", (Counter,), {name: method})
+        with pytest.raises(ConfigError, match=f"Plain.{name} is awaited: write it as `async def`"):
+            server(bootstrap_for(server)).build_app()
+
+    @pytest.mark.parametrize("name", ["aggregate_metrics", "session_closed"])
+    def test_and_so_is_a_coroutine_function_where_none_is_awaited(self, name: str) -> None:
+        async def late(self: ResourcesServer, given: Any) -> dict[str, Any]:
+            return {}
+
+        late.__qualname__ = f"Late.{name}"
+        server = type("Late", (Counter,), {name: late})
+        with pytest.raises(ConfigError, match=f"Late.{name} is not awaited: write it as `def`"):
+            server(bootstrap_for(server)).build_app()
+
+    async def test_a_method_that_is_wrapped_is_what_it_wraps(self) -> None:
+        def wrapped(method: Any) -> Any:
+            return functools.wraps(method)(lambda *given, **named: method(*given, **named))
+
+        class Wrapped(ResourcesServer):
+            @wrapped
+            async def verify(self, row: VerifyRequest) -> dict[str, Any]:
+                return {"reward": 0.5}
+
+        async with serving(Wrapped) as server:
+            assert (await server.post("/verify", verified())).json()["reward"] == 0.5
+
+    async def test_a_verify_that_returns_nothing_is_named(self) -> None:
+        class Silent(ResourcesServer):
+            async def verify(self, row: VerifyRequest) -> None:  # type: ignore[override]
+                pass
+
+        async with serving(Silent) as server:
+            error = (await server.post("/verify", verified())).json()["error"]
+        assert error["type"] == "TypeError"
+        assert "Silent.verify returned None; needed: a dict with the reward" in error["message"]
 
     def test_a_server_without_verify_and_a_tool_with_a_reserved_name_are_refused(self) -> None:
         class Nothing(ResourcesServer):
