@@ -281,7 +281,7 @@ def _container_state(found: Mapping[str, Any]) -> ContainerState:
     state = found["State"]
     ports = (found.get("NetworkSettings") or {}).get("Ports") or {}
     tcp = [bindings or [] for port, bindings in ports.items() if port.endswith("/tcp")]
-    bound = {int(binding["HostPort"]): None for bindings in tcp for binding in bindings}
+    bound = {(binding.get("HostIp") or "", int(binding["HostPort"])): None for bindings in tcp for binding in bindings}
     exited = state["Status"] in ("exited", "dead")
     return ContainerState(
         id=found["Id"],
@@ -292,14 +292,14 @@ def _container_state(found: Mapping[str, Any]) -> ContainerState:
         # the flag is also set when only a child was killed and the container lived on
         oom_killed=bool(state["OOMKilled"]) and exited and state["ExitCode"] != 0,
         error=state.get("Error") or "",
-        host_ports=tuple(bound),
+        bindings=tuple(bound),
         started_at=state.get("StartedAt") or "",
     )
 
 
 def _listed_container(found: Mapping[str, Any]) -> ContainerState:
     tcp = [port for port in found.get("Ports") or [] if port.get("Type") == "tcp"]
-    published = {port["PublicPort"]: None for port in tcp if port.get("PublicPort")}
+    published = {(port.get("IP") or "", port["PublicPort"]): None for port in tcp if port.get("PublicPort")}
     return ContainerState(
         id=found["Id"],
         name=(found.get("Names") or ["/" + found["Id"][:12]])[0].lstrip("/"),
@@ -308,5 +308,5 @@ def _listed_container(found: Mapping[str, Any]) -> ContainerState:
         exit_code=None,
         oom_killed=False,
         error="",
-        host_ports=tuple(published),
+        bindings=tuple(published),
     )

@@ -62,7 +62,10 @@ class NetworkState:
 
 @dataclass(frozen=True, slots=True)
 class ContainerState:
-    """What the engine says of a container. ``exit_code`` is None while it has not exited."""
+    """What the engine says of a container. ``exit_code`` is None while it has not exited.
+
+    ``bindings`` are the addresses and TCP ports of the engine's machine that it is published at.
+    """
 
     id: str
     name: str
@@ -71,13 +74,13 @@ class ContainerState:
     exit_code: int | None
     oom_killed: bool
     error: str
-    host_ports: tuple[int, ...] = ()
+    bindings: tuple[tuple[str, int], ...] = ()
     started_at: str = ""
 
     @property
     def host_port(self) -> int | None:
         """The published port on the host; None when it has none (yet)."""
-        return self.host_ports[0] if self.host_ports else None
+        return self.bindings[0][1] if self.bindings else None
 
     @property
     def is_dead(self) -> bool:

@@ -205,7 +205,8 @@ class Session:
             try:
                 self._engine.start_container(container_id)
             except PortTakenError as error:
-                raise ports.port_taken_error(self._engine, fixed_port, self._settings.port_option) from error
+                address, option = self._settings.bind_address, self._settings.port_option
+                raise ports.port_taken_error(self._engine, address, fixed_port, option) from error
 
     @contextlib.contextmanager
     def _engine_refusals(

@@ -369,16 +369,20 @@ class FakeEngine:
         *,
         status: str = "running",
         host_ports: tuple[int, ...] = (),
+        address: str = "127.0.0.1",
     ) -> str:
-        """A container that is there; its ID."""
+        """A container that is there, published at these ports of ``address``; its ID."""
         container_id = f"id-{name}"
+        bindings = tuple((address, port) for port in host_ports)
         self.containers[container_id] = ContainerState(
-            container_id, name, status, labels or {}, None, False, "", host_ports=host_ports
+            container_id, name, status, labels or {}, None, False, "", bindings
         )
         return container_id
 
     def change(self, container_id: str, **fields: Any) -> None:
-        """Change what ``inspect_container`` says of a container."""
+        """Change what ``inspect_container`` says of a container; ``host_ports`` are those of 127.0.0.1."""
+        if "host_ports" in fields:
+            fields["bindings"] = tuple(("127.0.0.1", port) for port in fields.pop("host_ports"))
         self.containers[container_id] = replace(self.containers[container_id], **fields)
 
     def kill(self, container_id: str, exit_code: int, *, oom_killed: bool = False, error: str = "") -> None:

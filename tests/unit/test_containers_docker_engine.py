@@ -225,8 +225,9 @@ class TestVerbs:
         }
         with engine_with({"GET /containers/c/json": says(found)}) as engine:
             state = engine.inspect_container("c")
-        assert state == ContainerState("1", "c", "exited", {"k": "v"}, 137, True, "", (32768,), "then")
-        assert state.is_dead
+        bindings = (("0.0.0.0", 32768), ("::", 32768))
+        assert state == ContainerState("1", "c", "exited", {"k": "v"}, 137, True, "", bindings, "then")
+        assert (state.is_dead, state.host_port) == (True, 32768)
 
     def test_a_child_that_ran_out_of_memory_is_no_death(self) -> None:
         found: dict[str, Any] = {
@@ -245,6 +246,7 @@ class TestVerbs:
             {"PrivatePort": 7, "Type": "tcp"},
             {"PrivatePort": 9, "PublicPort": 9, "Type": "udp"},
             {"PrivatePort": 8000, "PublicPort": 32768, "Type": "tcp"},
+            {"IP": "10.0.0.7", "PrivatePort": 8000, "PublicPort": 32769, "Type": "tcp"},
         ]
         containers = [{"Id": "1", "Names": ["/c"], "State": "running", "Labels": {"k": "v"}, "Ports": ports}]
         routes = {
@@ -254,7 +256,7 @@ class TestVerbs:
         }
         with engine_with(routes) as engine:
             assert engine.list_containers("k") == [
-                ContainerState("1", "c", "running", {"k": "v"}, None, False, "", (32768,))
+                ContainerState("1", "c", "running", {"k": "v"}, None, False, "", (("", 32768), ("10.0.0.7", 32769)))
             ]
             assert engine.find_leftovers("k") == Leftovers(containers=("1",), networks=("n1", "n2"))
             assert engine.list_network_labels("k") == [{"k": "v"}, {}]

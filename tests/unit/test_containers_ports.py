@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import socket
 import threading
@@ -17,6 +18,8 @@ from nemo_gym.containers.ports import check_port_free, port_taken_error, start_o
 from nemo_gym.containers.spec import ContainerSpec
 from nemo_gym.errors import ConfigError, PortTakenError
 from tests.unit.fake_engine import LOCAL, FakeEngine
+
+FAR = dataclasses.replace(LOCAL, url="tcp://far:2376", dial_host="far", is_local=False)
 
 
 @pytest.fixture
@@ -55,6 +58,28 @@ def test_no_port(port: Any) -> None:
         check(FakeEngine(), port)
 
 
+class TestAddresses:
+    @pytest.mark.parametrize("address", ["203.0.113.9", "2001:db8::9"])
+    def test_that_are_none_of_this_machines(self, address: str) -> None:
+        with pytest.raises(
+            ConfigError, match=rf"^bind_address {address} is no address of this machine \(.*\)\. Set it"
+        ):
+            check_port_free(FakeEngine(), address, free_port(), "registry_port")
+        check_port_free(FakeEngine(endpoint=FAR), address, free_port(), "registry_port")
+
+    def test_whatever_else_is_wrong_is_the_engines_to_say(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(probe: socket.socket, address: object) -> None:
+            raise OSError(errno.ENETDOWN, "Network is down")
+
+        monkeypatch.setattr(socket.socket, "bind", refuse)
+        check_port_free(FakeEngine(), "127.0.0.1", 11000, "registry_port")
+
+    def test_of_a_process_that_listens_on_another(self) -> None:
+        port = free_port()
+        with socket.create_server(("127.0.0.2", port)), socket.create_server(("127.0.0.1", port)):
+            check_port_free(FakeEngine(), "127.0.0.3", port, "registry_port")
+
+
 class TestProcesses:
     def test_named(self, listener: socket.socket) -> None:
         port = listener.getsockname()[1]
@@ -86,8 +111,7 @@ class TestProcesses:
             check(FakeEngine(), listener.getsockname()[1])
 
     def test_a_remote_engines_ports_are_not_this_machines(self, listener: socket.socket) -> None:
-        remote = dataclasses.replace(LOCAL, url="tcp://far:2376", dial_host="far", is_local=False)
-        check(FakeEngine(endpoint=remote), listener.getsockname()[1])
+        check(FakeEngine(endpoint=FAR), listener.getsockname()[1])
 
 
 class TestContainers:
@@ -121,7 +145,26 @@ class TestContainers:
         """On Linux a proxy process of the engine's listens for a published port; that is not who holds it."""
         engine, port = FakeEngine(), listener.getsockname()[1]
         engine.add("web", host_ports=(port,))
-        assert "the container web" in str(port_taken_error(engine, port, "head_server.port"))
+        assert "the container web" in str(port_taken_error(engine, "127.0.0.1", port, "head_server.port"))
+
+    @pytest.mark.parametrize(
+        ("bound", "wanted"),
+        [("10.0.0.7", "127.0.0.1"), ("127.0.0.1", "::1"), ("::1", "127.0.0.1"), ("127.0.0.2", "127.0.0.1")],
+    )
+    def test_one_on_another_address_does_not_matter(self, bound: str, wanted: str) -> None:
+        engine, port = FakeEngine(endpoint=FAR), free_port()
+        engine.add("web", host_ports=(port,), address=bound)
+        check_port_free(engine, wanted, port, "registry_port")
+
+    @pytest.mark.parametrize(
+        ("bound", "wanted"),
+        [("10.0.0.7", "10.0.0.7"), ("0.0.0.0", "10.0.0.7"), ("::", "::1"), ("10.0.0.7", "0.0.0.0"), ("", "10.0.0.7")],
+    )
+    def test_one_on_every_address_or_on_this_one_does(self, bound: str, wanted: str) -> None:
+        engine, port = FakeEngine(endpoint=FAR), free_port()
+        engine.add("web", host_ports=(port,), address=bound)
+        with pytest.raises(ConfigError, match="in use by the container web"):
+            check_port_free(engine, wanted, port, "registry_port")
 
     def test_other_ports_do_not_matter(self) -> None:
         engine = FakeEngine()
