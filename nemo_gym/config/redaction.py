@@ -69,9 +69,8 @@ def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
             text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(spelling)}(?![A-Za-z0-9])", MASK, text)
     if "://" in text:
         text = _USER_INFO.sub(rf"\g<scheme>{MASK}@", text)
-    if "=" in text:
-        text = _ASSIGNMENT.sub(_redact_assignment, text)
-    return _SCHEME_VALUE.sub(rf"\1 {MASK}", text)
+    text = _SCHEME_VALUE.sub(rf"\1 {MASK}", text)  # before what would take the scheme for the value
+    return _ASSIGNMENT.sub(_redact_assignment, text) if "=" in text else text
 
 
 def _assigns_secret(match: re.Match[str]) -> bool:

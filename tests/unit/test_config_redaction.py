@@ -49,6 +49,7 @@ def test_what_is_no_secret_yet_stays_readable() -> None:
         ("http://h/x?max_tokens=5", "http://h/x?max_tokens=5"),
         ("Authorization: Bearer abc.def-123", "Authorization: Bearer ***"),
         ("authorization: basic dXNlcjpwYXNz", "authorization: basic ***"),
+        ("Authorization=Bearer abc.def-123 n=1", "Authorization=*** *** n=1"),
         ("http://h:8000/v1/models/a@b", "http://h:8000/v1/models/a@b"),
         ("a basic test, bearer of news", "a basic test, bearer of news"),
         ("mail me@x.org", "mail me@x.org"),
