@@ -14,6 +14,7 @@ Z_95: Final = 1.959963984540054
 SUCCESS_REWARD: Final = 1.0
 
 _MANY_DEGREES_OF_FREEDOM: Final = 200
+_ROUNDING: Final = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,15 @@ def mean_reward(rewards_of_task: Mapping[str, Sequence[float]]) -> MeanReward | 
     standard_error = None
     if len(groups) > 1:
         squares = math.fsum(math.fsum(reward - mean for reward in rewards) ** 2 for rewards in groups)
-        standard_error = math.sqrt(len(groups) / (len(groups) - 1) * squares) / n
+        standard_error = _without_rounding(math.sqrt(len(groups) / (len(groups) - 1) * squares) / n, *groups)
     is_binary = all(reward in (0.0, 1.0) for rewards in groups for reward in rewards)
     return MeanReward(mean, standard_error, tasks=len(groups), rollouts=n, is_binary=is_binary)
+
+
+def _without_rounding(error: float, *values: Sequence[float]) -> float:
+    """A standard error of these values; 0 where no more than their last digits differ: they agree."""
+    largest = max(max(map(abs, some)) for some in values)
+    return error if error > _ROUNDING * max(1.0, largest) else 0.0
 
 
 def wilson_interval(share: float, n: float) -> tuple[float, float]:
@@ -200,7 +207,7 @@ def mean_difference(differences: Sequence[float], *, of_single_verdicts: bool = 
     mean = math.fsum(differences) / n
     error = None
     if n > 1:
-        error = math.sqrt(math.fsum((d - mean) ** 2 for d in differences) / (n - 1) / n)
+        error = _without_rounding(math.sqrt(math.fsum((d - mean) ** 2 for d in differences) / (n - 1) / n), differences)
     if of_single_verdicts:
         total, squares, size = math.fsum(differences), math.fsum(d * d for d in differences) + 1.0, n + 2
         half = Z_95 * math.sqrt(squares - total**2 / size) / size

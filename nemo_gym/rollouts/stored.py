@@ -119,6 +119,7 @@ def _read_rollouts(
             unrewarded[key] = StoredFailure(*key, task, MARKED_FAILED if marked else NO_REWARD, why)
             continue
         scored.add(key)
+        unrewarded.pop(key, None)
         tokens_in, tokens_out = tokens_of(record)
         elapsed_s = record.get(ELAPSED_S)
         if not isinstance(elapsed_s, int | float):
@@ -211,6 +212,11 @@ def count_lines(path: Path) -> int:
     """How many whole lines a file has."""
     with path.open("rb") as stream:
         return sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b""))
+
+
+def has_reward(record: Mapping[str, Any]) -> bool:
+    """Whether a result has a reward that counts: one that is not marked as failed."""
+    return find_reward(record) is not None and not any(record.get(marker) for marker in FAILURE_MARKERS)
 
 
 def tokens_of(record: Mapping[str, Any]) -> tuple[int | None, int | None]:

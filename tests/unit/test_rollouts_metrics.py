@@ -84,6 +84,13 @@ class TestMeanReward:
         assert alike.effective_rollouts == pytest.approx(40 * scale * 39 / 40 * 160 / 159)
         assert independent.effective_rollouts == pytest.approx(64 / 1.05 * (Z_95 / t_95(15)) ** 2)
 
+    @pytest.mark.parametrize("group", [[0.1], [0.7], [0.1, 0.7]])
+    def test_what_rounding_leaves_of_a_difference_is_none(self, group: list[float]) -> None:
+        for tasks in range(2, 40):
+            result = mean_reward({str(task): group for task in range(tasks)})
+            assert result is not None
+            assert (result.standard_error, result.interval) == (0.0, None)
+
     def test_other_rewards_that_are_all_alike_have_no_interval(self) -> None:
         result = mean_reward({"a": [0.5], "b": [0.5], "c": [0.5]})
         assert result is not None
@@ -179,6 +186,12 @@ class TestDifferences:
         assert found.mean == pytest.approx(0.2)
         assert found.interval == pytest.approx((2 / 12 - half, 2 / 12 + half))
         assert found.interval_method == "agresti-min"
+
+    @pytest.mark.parametrize("differences", [[0.1] * 7, [0.8 - 0.7, 0.4 - 0.3, 0.9 - 0.8], [0.1 + 0.2 - 0.3, 0.0]])
+    def test_what_rounding_leaves_is_no_verdict(self, differences: list[float]) -> None:
+        result = mean_difference(differences)
+        assert result is not None
+        assert (result.standard_error, result.interval) == (0.0, None)
 
     def test_runs_that_agree_everywhere(self) -> None:
         verdicts = mean_difference([0.0] * 20, of_single_verdicts=True)

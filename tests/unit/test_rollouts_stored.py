@@ -73,6 +73,13 @@ def test_the_first_of_two_results_counts_and_is_told(tmp_path: Path) -> None:
     assert stored.notices == [f"{tmp_path / 'x.jsonl'}: 1 rollouts stand there twice; the first of each counts."]
 
 
+def test_a_result_after_one_without_a_reward_is_the_rollouts_own(tmp_path: Path) -> None:
+    lines = [result(0, 0, 0.0, _ng_failure_class="judge"), result(0, 0, 1.0), result(1, 0, 0.0)]
+    stored = read(write_results(tmp_path / "x.jsonl", lines))
+    assert [r.reward for r in stored.rollouts] == [1.0, 0.0]
+    assert stored.failures == []
+
+
 def test_a_last_line_that_was_cut_off_is_left_out_and_told(tmp_path: Path) -> None:
     path = write_results(tmp_path / "x.jsonl", [result(0, 0, 1.0)])
     whole = path.read_bytes()
