@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from nemo_gym.servers.chat import ConversionError
+from nemo_gym.servers.chat import ConversionError, mapping_of, mappings_of, text_of
 from nemo_gym.servers.json_values import dumps, loads
 from nemo_gym.servers.messages import JsonDict, arguments_text, new_id
 
@@ -51,7 +51,8 @@ def responses_request(body: Mapping[str, Any]) -> JsonDict:
     if isinstance(body.get("metadata"), Mapping) and body["metadata"].get("user_id"):
         request["user"] = body["metadata"]["user_id"]
     if body.get("tools"):
-        request["tools"] = [_tool(tool, f"tools.{position}") for position, tool in enumerate(body["tools"])]
+        tools = mappings_of(body["tools"], "tools")
+        request["tools"] = [_tool(tool, f"tools.{position}") for position, tool in enumerate(tools)]
         _add_tool_choice(request, body.get("tool_choice"))
     _add_reasoning_and_format(request, body)
     return request
@@ -116,7 +117,7 @@ def _tool_output(content: Any, field: str) -> Any:
 def _part(block: Any, field: str, text_type: str) -> JsonDict:
     kind = block.get("type") if isinstance(block, Mapping) else None
     if kind == "text":
-        return {"type": text_type, "text": block.get("text") or ""}
+        return {"type": text_type, "text": text_of(block, field)}
     source = block.get("source") if kind in ("image", "document") else None
     if isinstance(source, Mapping):
         data = f"data:{source.get('media_type')};base64,{source.get('data')}"
@@ -135,15 +136,14 @@ def _part(block: Any, field: str, text_type: str) -> JsonDict:
 def _plain_text(system: Any, field: str) -> str:
     if isinstance(system, str):
         return system
-    if not isinstance(system, Sequence) or not all(isinstance(b, Mapping) and b.get("type") == "text" for b in system):
+    if not isinstance(system, list) or not all(isinstance(b, Mapping) and b.get("type") == "text" for b in system):
         raise ConversionError(field, "needed: a text or a list of text blocks")
-    return "\n\n".join(block.get("text") or "" for block in system)
+    return "\n\n".join(text_of(block, field) for block in system)
 
 
-def _tool(tool: Any, field: str) -> JsonDict:
-    if not isinstance(tool, Mapping) or tool.get("type", "custom") != "custom":
-        kind = tool.get("type") if isinstance(tool, Mapping) else tool
-        raise ConversionError(f"{field}.type", f"this server has no tool of type {kind!r}")
+def _tool(tool: Mapping[str, Any], field: str) -> JsonDict:
+    if tool.get("type", "custom") != "custom":
+        raise ConversionError(f"{field}.type", f"this server has no tool of type {tool.get('type')!r}")
     made = {"type": "function", "name": tool.get("name"), "parameters": tool.get("input_schema")}
     if tool.get("description") is not None:
         made["description"] = tool["description"]
@@ -157,7 +157,7 @@ def _add_tool_choice(request: JsonDict, choice: Any) -> None:
     kind = choice.get("type") if isinstance(choice, Mapping) else None
     if kind == "tool":
         request["tool_choice"] = {"type": "function", "name": choice.get("name")}
-    elif kind in _TOOL_CHOICES:
+    elif isinstance(kind, str) and kind in _TOOL_CHOICES:
         request["tool_choice"] = _TOOL_CHOICES[kind]
     else:
         raise ConversionError("tool_choice.type", f"needed: auto, any, tool or none; found {kind!r}")
@@ -167,14 +167,16 @@ def _add_tool_choice(request: JsonDict, choice: Any) -> None:
 
 def _add_reasoning_and_format(request: JsonDict, body: Mapping[str, Any]) -> None:
     reasoning: JsonDict = {}
-    if (body.get("thinking") or {}).get("type") in ("enabled", "adaptive"):
+    if mapping_of(body.get("thinking"), "thinking").get("type") in ("enabled", "adaptive"):
         reasoning["summary"] = "auto"
-    output = body.get("output_config") or {}
+    output = mapping_of(body.get("output_config"), "output_config")
     if output.get("effort"):
         reasoning["effort"] = output["effort"]
     if reasoning:
         request["reasoning"] = reasoning
-    form = output.get("format") or body.get("output_format")
+    form = mapping_of(output.get("format"), "output_config.format") or mapping_of(
+        body.get("output_format"), "output_format"
+    )
     if form:
         schema = {key: value for key, value in form.items() if key != "type"}
         request["text"] = {"format": {"type": form.get("type"), "name": "output", "strict": True, **schema}}

@@ -35,6 +35,28 @@ class ConversionError(ValueError):
         self.field = field
 
 
+def mapping_of(value: Any, field: str) -> Mapping[str, Any]:
+    """A part of a request that is an object, or not there."""
+    if value is None or isinstance(value, Mapping):
+        return value or {}
+    raise ConversionError(field, f"needed: an object; found {type(value).__name__}")
+
+
+def mappings_of(value: Any, field: str) -> Sequence[Mapping[str, Any]]:
+    """A part of a request that is a list of objects, or not there."""
+    if value is None or (isinstance(value, list) and all(isinstance(item, Mapping) for item in value)):
+        return value or ()
+    raise ConversionError(field, "needed: a list of objects")
+
+
+def text_of(part: Mapping[str, Any], field: str) -> str:
+    """What a part of a message says."""
+    text = part.get("text")
+    if text is None or isinstance(text, str):
+        return text or ""
+    raise ConversionError(f"{field}.text", f"needed: a text; found {type(text).__name__}")
+
+
 def chat_request(
     params: Mapping[str, Any],
     *,
@@ -54,22 +76,25 @@ def chat_request(
     if params.get("max_output_tokens") is not None:
         request[max_tokens_field] = params["max_output_tokens"]
     if params.get("tools"):
-        request["tools"] = [_chat_tool(tool, position) for position, tool in enumerate(params["tools"])]
+        tools = mappings_of(params["tools"], "tools")
+        request["tools"] = [_chat_tool(tool, position) for position, tool in enumerate(tools)]
         if params.get("tool_choice") is not None:
             request["tool_choice"] = _chat_tool_choice(params["tool_choice"])
         if params.get("parallel_tool_calls") is not None:
             request["parallel_tool_calls"] = params["parallel_tool_calls"]
     if params.get("top_logprobs") is not None:
         request.update(logprobs=True, top_logprobs=params["top_logprobs"])
-    elif LOGPROBS in (params.get("include") or ()):
+    elif isinstance(params.get("include"), list) and LOGPROBS in params["include"]:
         request["logprobs"] = True
-    text = params.get("text") or {}
-    if (text.get("format") or {}).get("type", "text") != "text":
-        request["response_format"] = _chat_response_format(text["format"])
+    text = mapping_of(params.get("text"), "text")
+    text_format = mapping_of(text.get("format"), "text.format")
+    if text_format.get("type", "text") != "text":
+        request["response_format"] = _chat_response_format(text_format)
     if text.get("verbosity") is not None:
         request["verbosity"] = text["verbosity"]
-    if (params.get("reasoning") or {}).get("effort") is not None:
-        request["reasoning_effort"] = params["reasoning"]["effort"]
+    effort = mapping_of(params.get("reasoning"), "reasoning").get("effort")
+    if effort is not None:
+        request["reasoning_effort"] = effort
     for key, value in params.items():
         if value is not None and key not in _CONVERTED and key not in _DROPPED:
             request.setdefault(key, value)
@@ -116,7 +141,7 @@ def _add_to_turn(turn: JsonDict, item: Mapping[str, Any], field: str, reasoning_
         call = {"id": item.get("call_id"), "type": "function", "function": function}
         turn.setdefault("tool_calls", []).append(call)
     elif kind == "reasoning":
-        text = _reasoning_text(item)
+        text = _reasoning_text(item, field)
         if text and reasoning_field:
             before = turn.get(reasoning_field)
             turn[reasoning_field] = f"{before}\n{text}" if before else text
@@ -124,9 +149,9 @@ def _add_to_turn(turn: JsonDict, item: Mapping[str, Any], field: str, reasoning_
         raise ConversionError(f"{field}.type", f"chat completions have no item of type {kind!r}")
 
 
-def _reasoning_text(item: Mapping[str, Any]) -> str:
-    parts = item.get("content") or item.get("summary") or ()
-    return "\n".join(part.get("text") or "" for part in parts)
+def _reasoning_text(item: Mapping[str, Any], field: str) -> str:
+    name = "content" if item.get("content") else "summary"
+    return "\n".join(text_of(part, f"{field}.{name}") for part in mappings_of(item.get(name), f"{field}.{name}"))
 
 
 def _chat_message(item: Mapping[str, Any], field: str) -> JsonDict:
@@ -147,7 +172,8 @@ def _chat_tool_message(item: Mapping[str, Any], field: str) -> JsonDict:
 def _chat_content(content: Any, field: str) -> Any:
     if content is None or isinstance(content, str):
         return content
-    parts = [_chat_part(part, f"{field}.content.{position}") for position, part in enumerate(content)]
+    given = mappings_of(content, f"{field}.content")
+    parts = [_chat_part(part, f"{field}.content.{position}") for position, part in enumerate(given)]
     if all(part["type"] == "text" for part in parts):
         # Text alone goes as a string: chat templates of many local models know nothing else.
         return "".join(part["text"] for part in parts)
@@ -157,7 +183,7 @@ def _chat_content(content: Any, field: str) -> Any:
 def _chat_part(part: Mapping[str, Any], field: str) -> JsonDict:
     kind = part.get("type")
     if kind in ("input_text", "output_text", "text"):
-        return {"type": "text", "text": part.get("text") or ""}
+        return {"type": "text", "text": text_of(part, field)}
     if kind == "refusal":
         return {"type": "refusal", "refusal": part.get("refusal") or ""}
     if kind == "input_image":
@@ -195,7 +221,7 @@ def _chat_tool_choice(choice: Any) -> Any:
     if kind == "function":
         return {"type": "function", "function": {"name": choice.get("name")}}
     if kind == "allowed_tools":
-        tools = [_chat_tool_choice(tool) for tool in choice.get("tools") or ()]
+        tools = [_chat_tool_choice(tool) for tool in mappings_of(choice.get("tools"), "tool_choice.tools")]
         return {"type": kind, kind: {"mode": choice.get("mode") or "auto", "tools": tools}}
     raise ConversionError("tool_choice.type", f"chat completions have no tool of type {kind!r}")
 

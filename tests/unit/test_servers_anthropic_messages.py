@@ -119,6 +119,16 @@ class TestRequest:
             ({"messages": [ASKED], "tools": [TOOL], "tool_choice": {"type": "odd"}}, "tool_choice.type"),
             ({"messages": [ASKED], "mcp_servers": [{}]}, "mcp_servers"),
             ({"messages": [ASKED], "system": [{"type": "image"}]}, "system"),
+            ({"messages": [ASKED], "system": 5}, "system"),
+            ({"messages": [ASKED], "system": [{"type": "text", "text": 5}]}, "system.text"),
+            ({"messages": [ASKED], "tools": 5}, "tools"),
+            ({"messages": [ASKED], "tools": ["a"]}, "tools"),
+            ({"messages": [ASKED], "tools": [TOOL], "tool_choice": {"type": ["auto"]}}, "tool_choice.type"),
+            ({"messages": [ASKED], "thinking": "on"}, "thinking"),
+            ({"messages": [ASKED], "output_config": "j"}, "output_config"),
+            ({"messages": [ASKED], "output_config": {"format": "j"}}, "output_config.format"),
+            ({"messages": [ASKED], "output_format": ["j"]}, "output_format"),
+            ({"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]}, "messages.0.content.0.text"),
         ],
     )  # fmt: skip
     def test_what_cannot_be_said_is_refused_by_name(self, body: JsonDict, field: str) -> None:

@@ -122,6 +122,21 @@ class TestRequest:
             ({"input": [{"content": [{"type": "input_image", "file_id": "f"}]}]}, "input.0.content.0.image_url"),
             ({"input": [{"content": [{"type": "input_file", "file_url": "https://h/f"}]}]}, "input.0.content.0"),
             ({"input": "x", "tools": [TOOL], "tool_choice": {"type": "file_search"}}, "tool_choice.type"),
+            ({"input": "x", "tools": ["a"]}, "tools"),
+            ({"input": "x", "tools": {"a": 1}}, "tools"),
+            (
+                {"input": "x", "tools": [TOOL], "tool_choice": {"type": "allowed_tools", "tools": 5}},
+                "tool_choice.tools",
+            ),
+            ({"input": "x", "text": "json"}, "text"),
+            ({"input": "x", "text": {"format": "json"}}, "text.format"),
+            ({"input": "x", "reasoning": "high"}, "reasoning"),
+            ({"input": [{"content": ["hi"]}]}, "input.0.content"),
+            ({"input": [{"content": {"text": "hi"}}]}, "input.0.content"),
+            ({"input": [{"role": "assistant", "content": 5}]}, "input.0.content"),
+            ({"input": [{"content": [{"type": "input_text", "text": 5}]}]}, "input.0.content.0.text"),
+            ({"input": [{"type": "reasoning", "summary": "hm"}]}, "input.0.summary"),
+            ({"input": [{"type": "reasoning", "content": ["hm"]}]}, "input.0.content"),
         ],
     )
     def test_what_cannot_be_said_is_refused_by_name(self, params: dict[str, Any], field: str) -> None:
