@@ -12,7 +12,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
+
+from nemo_gym.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +53,8 @@ def build_network(environ: Mapping[str, str], pip: Mapping[str, str]) -> BuildNe
         urls = [url for url in pip.get(setting, "").split() if _is_reachable(url, f"pip's {setting}")]
         if urls:
             args[name] = " ".join(urls)
-    secrets = {part for value in args.values() for url in value.split() for part in _credentials(url)}
+    urls_of = {name: value.split() for name, value in args.items() if name.upper() != "NO_PROXY"}
+    secrets = {part for name, urls in urls_of.items() for url in urls for part in _credentials(url, name)}
     return BuildNetwork(args, tuple(sorted(secrets, key=len, reverse=True)))
 
 
@@ -85,19 +88,29 @@ def read_pip_config(environ: Mapping[str, str]) -> str:
 
 
 def _is_reachable(url: str, source: str) -> bool:
-    parts = urlsplit(url if "://" in url else f"http://{url}")
+    parts = _split(url, source)
     host = parts.hostname or ""
     if parts.scheme in ("http", "https", "socks5", "socks5h", "ftp") and not host.startswith(_LOOPBACK):
         return True
-    logger.debug("%s (%s) is on this machine alone and is left out of builds", source, host or parts.scheme)
+    logger.warning("%s (%s) is on this machine alone and is left out of builds", source, host or parts.scheme)
     return False
 
 
-def _credentials(url: str) -> list[str]:
+def _credentials(url: str, source: str) -> list[str]:
     """The parts of a URL that are to be hidden: the password or, where there is none, the user name (a token)."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    try:
-        secret = parts.password or parts.username
-    except ValueError:
-        return []
+    parts = _split(url, source)
+    secret = parts.password or parts.username
     return [secret] if secret else []
+
+
+def _split(url: str, source: str) -> SplitResult:
+    """Raises ``ConfigError`` that does not show the URL, of which a part that was not found may be a password."""
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        _ = parts.port  # a host and port that are the beginning of a user name and password, say
+    except ValueError:
+        raise ConfigError(
+            f"{source} is no address that can be read: SCHEME://[USER:PASSWORD@]HOST[:PORT] is needed. Special characters "
+            "of a user name or password have to be quoted: %5B for [, %5D for ], %2F for /, %23 for #, %3F for ?."
+        ) from None
+    return parts
