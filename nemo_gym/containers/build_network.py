@@ -110,7 +110,7 @@ def _split(url: str, source: str) -> SplitResult:
         _ = parts.port  # a host and port that are the beginning of a user name and password, say
     except ValueError:
         raise ConfigError(
-            f"{source} is no address that can be read: SCHEME://[USER:PASSWORD@]HOST[:PORT] is needed. Special characters "
-            "of a user name or password have to be quoted: %5B for [, %5D for ], %2F for /, %23 for #, %3F for ?."
+            f"{source} is no address that can be read: SCHEME://[USER:PASSWORD@]HOST[:PORT] is needed. Special "
+            "characters of a user name or password have to be quoted: %5B for [, %5D for ], %2F for /, %23 for #, %3F for ?."
         ) from None
     return parts
