@@ -12,17 +12,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from nemo_gym.config.instances import RESERVED_KEYS
+from nemo_gym.config.instances import SETTINGS
 
-_TOP_LEVEL: Final = RESERVED_KEYS - {"policy_model_name", "skip_verification", "skip_verification_reward"} | {
-    "bind_address",
-    "image_lock",
-    "num_prepare_benchmark_processes",
-    "prepare_timeout_s",
-    "published_host",
-    "server_stop_grace_seconds",
-    "use_cached_prepared_benchmarks",
-}
+_TOP_LEVEL: Final = SETTINGS - {"policy_model_name", "skip_verification", "skip_verification_reward"}
 _TOP_LEVEL_ENDS: Final = ("_timeout_seconds", "_base_url")
 _OF_SERVERS: Final = frozenset({"container", "host", "num_workers", "port", "url"})
 _OF_MODELS: Final = frozenset({"connect_timeout_s", "max_concurrent_requests", "request_timeout_s", "retry"})

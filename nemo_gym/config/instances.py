@@ -61,6 +61,21 @@ RESERVED_KEYS = frozenset(POLICY_KEYS) | {
     "verbose",
 }
 
+# Every top-level key that planning and serving read, those of servers and models aside.
+SETTINGS = RESERVED_KEYS | {
+    "bind_address",
+    "image_build_timeout_seconds",
+    "image_lock",
+    "image_pull_stall_timeout_seconds",
+    "num_prepare_benchmark_processes",
+    "prepare_timeout_s",
+    "published_host",
+    "server_ready_timeout_seconds",
+    "server_start_timeout_seconds",
+    "server_stop_grace_seconds",
+    "use_cached_prepared_benchmarks",
+}
+
 
 @dataclass(frozen=True)
 class ServerRef:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from nemo_gym.config.directives import expand_directives
 from nemo_gym.config.instances import POLICY_MODEL
 from nemo_gym.config.interpolation import BrokenReference, escape_texts, interpolate
 from nemo_gym.config.merging import Layer, merge_layers
+from nemo_gym.config.near_misses import list_near_misses
 from nemo_gym.config.overrides import checked_overrides
 from nemo_gym.config.plain import to_plain as to_plain
 from nemo_gym.config.problems import ConfigFacts, is_tolerated, list_problems
@@ -26,6 +28,8 @@ from nemo_gym.errors import ConfigError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+logger = logging.getLogger(__name__)
+
 
 def load_config(
     config_paths: Sequence[str | Path],
@@ -39,6 +43,8 @@ def load_config(
     ``env.yaml`` and the overrides may have ``config_paths`` of their own; those of ``env.yaml`` rank below the
     ones given here, those of the overrides above. In the result ``config_paths`` holds the absolute paths of all
     of these entry files, no directive is left, and every interpolation can be resolved.
+
+    A setting of the caller's that is probably misspelt is a warning in the log: it may be meant as it is.
 
     With ``serving=False`` (planning, preparing) ``policy_model`` may be undefined and ``???`` may stand under
     servers and ``policy_*``; so may references to them, which then are ``???`` themselves.
@@ -58,6 +64,8 @@ def load_config(
         Layer("overrides", _without_config_paths(given), by_caller=True),
     ]
     config = resolve_layers(layers, serving=serving)
+    for sentence in list_near_misses(layers):
+        logger.warning("%s", sentence)
     config["config_paths"] = list(dict.fromkeys(str(find_config_file(path, roots)) for path in entries))
     return config
 
