@@ -72,8 +72,16 @@ def _changes(name: str, expected: Record | None, found: Record | None) -> list[s
 
 
 def _new_records(records: Mapping[str, Record], known: Collection[str]) -> list[tuple[tuple[str, Any], ...]]:
-    new = [record for key, record in records.items() if key not in known]
-    return [tuple((field, value) for field, value in record.items() if field != "id") for record in new]
+    new = {key: record for key, record in records.items() if key not in known}
+    return [_without_ids_of(new, record) for record in new.values()]
+
+
+def _without_ids_of(new: Mapping[str, Record], record: Record) -> tuple[tuple[str, Any], ...]:
+    """What a new record holds; a new mail that it replies to is known by what it says."""
+    answered = new.get(record.get("in_reply_to") or "")
+    if answered is not None:
+        record = {**record, "in_reply_to": (answered["subject"], answered["body"])}
+    return tuple((field, value) for field, value in record.items() if field != "id")
 
 
 def _told(kind: str, record: tuple[tuple[str, Any], ...]) -> str:

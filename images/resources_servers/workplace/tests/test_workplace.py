@@ -303,6 +303,7 @@ async def test_people_are_found_by_name_role_and_team() -> None:
 
 
 SEND_MEI: Action = ("send_mail", {"to": [MEI], "subject": "Hello", "body": "How are  you?"})
+SEND_LATER: Action = ("send_mail", {"to": [MEI], "subject": "Hello", "body": "How are you later?"})
 SEND_TOMAS: Action = ("send_mail", {"to": [TOMAS, GRETA], "subject": "Hi", "body": "B"})
 WRITE: Action = ("write_file", {"path": "/a.txt", "content": "one\ntwo\n"})
 CANCEL: Action = ("cancel_event", {"event_id": "e-13"})
@@ -312,7 +313,24 @@ MEETING: Action = (
 )
 
 
+def reply(number: int) -> Action:
+    """To the mail that is sent as the first or second of a session."""
+    return ("reply_to_mail", {"mail_id": f"m-{28 + number}", "body": "One more thing."})
+
+
 class TestVerdict:
+    @pytest.mark.parametrize("actions", [[SEND_MEI, SEND_LATER, reply(1)], [SEND_LATER, SEND_MEI, reply(2)]])
+    async def test_a_reply_to_a_new_mail_is_known_by_what_that_says(self, actions: list[Action]) -> None:
+        assert await verdict_after(*actions, expected=[SEND_MEI, SEND_LATER, reply(1)]) == []
+
+    @pytest.mark.parametrize("actions", [[SEND_MEI, SEND_LATER, reply(2)], [SEND_LATER, SEND_MEI, reply(1)]])
+    async def test_and_one_to_another_new_mail_is_another(self, actions: list[Action]) -> None:
+        missing, made = await verdict_after(*actions, expected=[SEND_MEI, SEND_LATER, reply(1)])
+        assert missing.startswith("missing: mail with")
+        assert "in_reply_to [hello, how are you?], to [mei" in missing
+        assert made.startswith("not asked for: mail with")
+        assert "in_reply_to [hello, how are you later?], to [mei" in made
+
     @pytest.mark.parametrize(
         ("actions", "expected"),
         [
