@@ -6,11 +6,12 @@ import argparse
 import difflib
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nemo_gym.config.home import expanded
 from nemo_gym.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ _KEY_OPTIONS = {
     "model_api_key": ("--model-api-key", "policy_api_key"),
     "locked": ("--locked", "image_lock"),
 }
+_SECRET_OPTIONS = ("--model-api-key",)
 _SAMPLING_OPTIONS = {
     "temperature": ("--temperature", ("temperature",)),
     "top_p": ("--top-p", ("top_p",)),
@@ -71,12 +73,17 @@ def add_config_options(parser: argparse.ArgumentParser) -> None:
     add_output_options(parser)
 
 
-def add_model_options(parser: argparse.ArgumentParser, *, serves: bool = True) -> None:
+def add_model_options(
+    parser: argparse.ArgumentParser,
+    *,
+    serves: bool = True,
+    without_type: str = f"{DEFAULT_MODEL_TYPE} when left out",
+) -> None:
     """What says which model answers and, for a command that serves, where the registry does."""
     parser.add_argument(
         "--model-type",
         metavar="TYPE",
-        help=f"the kind of model server (`gym list models`); {DEFAULT_MODEL_TYPE} when left out",
+        help=f"the kind of model server (`gym list models`); {without_type}",
     )
     parser.add_argument("--model", metavar="NAME", help="the model's name at its endpoint (policy_model_name)")
     parser.add_argument("--model-url", metavar="URL", help="the endpoint, up to /v1 (policy_base_url)")
@@ -194,6 +201,17 @@ class ConfigRequest:
         return load_config(self.serving_paths(), self.overrides, search_dirs=self.search_dirs, serving=True)
 
 
+def command_line(arguments: argparse.Namespace, secrets: Iterable[str] = ()) -> list[str]:
+    """This command as typed, without the keys that it gives and without ``secrets``."""
+    from nemo_gym.config.overrides import parse_cli_overrides
+    from nemo_gym.config.redaction import MASK, find_secrets, redact_text
+    from nemo_gym.rollouts.provenance import masked_command
+
+    known = {*secrets, *find_secrets(parse_cli_overrides(arguments.overrides))}
+    words = masked_command(arguments.argv, _SECRET_OPTIONS, MASK)
+    return ["gym", *(redact_text(word, known) for word in words)]
+
+
 def read_selection(text: str | None) -> list[str] | None:
     """The task ids of ``--task-ids``: ``a,b,c``, or ``@FILE`` with one a line."""
     if text is None:
@@ -201,7 +219,7 @@ def read_selection(text: str | None) -> list[str] | None:
     if text.startswith("@"):
         from nemo_gym.environment.collated_files import read_task_ids
 
-        return read_task_ids(Path(text[1:]).expanduser())
+        return read_task_ids(expanded(text[1:], "--task-ids @FILE"))
     ids = [task_id.strip() for task_id in text.split(",")]
     if not all(ids):
         raise ConfigError(f"--task-ids {text!r} holds an empty id. Needed: a,b,c or @FILE with one id a line.")
@@ -217,6 +235,21 @@ def positive_int(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number from 1 on; found {text!r}")
     return number
+
+
+def results_path(text: str) -> Path:
+    """An argument that names new results: ``PATH.jsonl``, and no file that would stand beside others."""
+    from nemo_gym.rollouts.results import SIDE_FILES
+
+    path = Path(text)
+    if path.suffix != ".jsonl":
+        raise argparse.ArgumentTypeError(f"must be a name that ends in .jsonl, as results/x.jsonl; found {text!r}")
+    for side in SIDE_FILES:
+        if path.name.endswith(side):
+            raise argparse.ArgumentTypeError(
+                f"must not end in {side}, which is how a file beside results is called; found {text!r}"
+            )
+    return path
 
 
 def _add_sampling(arguments: argparse.Namespace, overrides: dict[str, Any]) -> None:
@@ -273,7 +306,7 @@ def _read_key(value: str) -> str:
             raise ConfigError(f"--model-api-key env:{name}: the environment variable {name} is not set.")
         return key
     if value.startswith("@"):
-        path = Path(value[1:]).expanduser()
+        path = expanded(value[1:], "--model-api-key @PATH")
         try:
             key = path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:

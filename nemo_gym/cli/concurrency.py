@@ -13,7 +13,9 @@ from nemo_gym.containers.port_proxy import find_connection_limit
 from nemo_gym.rollouts.connection import connection_budget
 from nemo_gym.rollouts.registry_client import HostView
 
-_RESERVED: Final = 256
+RESERVED_FILES: Final = 256
+"""Descriptors that a process wants beside those of its calls."""
+
 _FEW: Final = 64
 """Any engine and any process carries as many: it is not looked at limits for them."""
 
@@ -26,7 +28,7 @@ def concurrency_here(wanted: int, view: HostView, rollouts: int) -> int:
     needed = min(wanted, rollouts)
     if needed <= _FEW:
         return wanted
-    _allow_files(needed + _RESERVED)
+    allow_files(needed + RESERVED_FILES)
     limits = {
         "this process has file descriptors for (`ulimit -n`)": connection_budget() or None,
         "the engine's proxy carries to the agent's port (six of its file descriptors each)": _proxy_limit(view),
@@ -52,7 +54,8 @@ def _is_loopback(host: str | None) -> bool:
         return False
 
 
-def _allow_files(wanted: int) -> None:
+def allow_files(wanted: int) -> None:
+    """Raise this process's limit of open files to ``wanted``, as far as it can be raised."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nemo_gym.cli.arguments import Command, positive_int
+from nemo_gym.cli.arguments import Command, command_line, positive_int, results_path
 from nemo_gym.cli.eval_results import figure, tell
 from nemo_gym.cli.output import configure_logging, emit, emit_json, emit_table, format_pairs, note
 from nemo_gym.cli.stopping import run_async
@@ -17,7 +17,6 @@ from nemo_gym.cli.verifying import (
     ServedVerifiers,
     add_verifier_options,
     checked_output,
-    command_line,
     served_verifiers,
     write_metrics,
 )
@@ -77,7 +76,9 @@ class _Tally:
 def _add_reverify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a file of rollouts, or a folder with one")
     add_verifier_options(parser)
-    parser.add_argument("--output", type=Path, metavar="PATH.jsonl", help="write the results with the new rewards")
+    parser.add_argument(
+        "--output", type=results_path, metavar="PATH.jsonl", help="write the results with the new rewards"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace results that are there already")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a reward has changed")
     parser.add_argument("--all", action="store_true", help="list every reward that has changed")
@@ -87,20 +88,31 @@ def _add_reverify_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _reverify(arguments: argparse.Namespace) -> int:
-    from nemo_gym.environment.stored_runs import name_task, read_run
-    from nemo_gym.rollouts.reverify import Reverification, agents_in
+    from nemo_gym.cli.run_files import held
+    from nemo_gym.environment.stored_runs import read_run
 
     configure_logging(arguments.verbose)
     run = read_run(arguments.file)
     if not run.results.rollouts:
         raise ConfigError(f"{run.paths.rollouts} holds no result with a reward, so that there is nothing to verify.")
-    output = None
-    if arguments.output is not None:
-        output = checked_output(arguments.output, [run.paths.rollouts], overwrite=arguments.overwrite)
+    if arguments.output is None:
+        return _reverify_to(None, run, arguments)
+    output = checked_output(arguments.output, [run.paths.rollouts], overwrite=arguments.overwrite)
+    with held(output):
+        return _reverify_to(output, run, arguments)
+
+
+def _reverify_to(output: ResultPaths | None, run: StoredRun, arguments: argparse.Namespace) -> int:
+    from nemo_gym.cli.concurrency import RESERVED_FILES, allow_files
+    from nemo_gym.environment.stored_runs import name_task
+    from nemo_gym.rollouts.reverify import Reverification, agents_in
+
     tally = _Tally(total=len(run.results.rollouts))
+    concurrency = min(arguments.concurrency, tally.total)
+    allow_files(concurrency + RESERVED_FILES)
     with served_verifiers(arguments, run, agents_in(run.paths, [])) as served:
         work = Reverification(run.paths, served.of_agent, name_task, output=output, redact=served.redact)
-        problems = run_async(_verify_all(run.paths, work, served, arguments.concurrency, tally, output))
+        problems = run_async(_verify_all(run.paths, work, served, concurrency, tally, output))
     tally.in_order()
     if output is not None:
         from nemo_gym.environment.reverified import finish_reverified_files
@@ -126,7 +138,7 @@ async def _verify_all(
     from nemo_gym.environment.reverified import begin_reverified_files
     from nemo_gym.rollouts.verification import open_verifier_client
 
-    async with open_verifier_client(concurrency) as client:
+    async with open_verifier_client() as client:
         await work.check(client)
         if output is not None:
             begin_reverified_files(paths, output)
@@ -222,7 +234,9 @@ def _mean_text(mean: MeanReward | None) -> str:
 def _add_aggregate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", type=Path, metavar="FILE", nargs="+", help="the rollouts of each shard")
     add_verifier_options(parser)
-    parser.add_argument("--output", type=Path, metavar="PATH.jsonl", required=True, help="where the whole run goes")
+    parser.add_argument(
+        "--output", type=results_path, metavar="PATH.jsonl", required=True, help="where the whole run goes"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace results that are there already")
     parser.add_argument("--allow-missing", action="store_true", help="put together what is there of the shards")
     parser.add_argument(
@@ -236,13 +250,21 @@ def _add_aggregate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _aggregate(arguments: argparse.Namespace) -> int:
-    from nemo_gym.cli.run_report import emit_report
-    from nemo_gym.environment.aggregation import aggregate_runs
-    from nemo_gym.environment.stored_runs import find_one_result, load_run
+    from nemo_gym.cli.run_files import held
+    from nemo_gym.environment.stored_runs import find_one_result
 
     configure_logging(arguments.verbose)
     sources = [find_one_result(path).rollouts for path in arguments.files]
     output = checked_output(arguments.output, sources, overwrite=arguments.overwrite)
+    with held(output):
+        return _aggregate_to(output, sources, arguments)
+
+
+def _aggregate_to(output: ResultPaths, sources: Sequence[Path], arguments: argparse.Namespace) -> int:
+    from nemo_gym.cli.run_report import emit_report
+    from nemo_gym.environment.aggregation import aggregate_runs
+    from nemo_gym.environment.stored_runs import load_run
+
     notices = aggregate_runs(
         sources,
         output,
@@ -270,7 +292,7 @@ def _write_verifier_metrics(arguments: argparse.Namespace, run: StoredRun) -> li
     async def ask(served: ServedVerifiers) -> list[str]:
         from nemo_gym.rollouts.verification import open_verifier_client
 
-        async with open_verifier_client(1) as client:
+        async with open_verifier_client() as client:
             return await write_metrics(client, served, run.paths)
 
     agents = agents_in(run.paths, [])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from nemo_gym.cli.arguments import (
@@ -14,8 +13,10 @@ from nemo_gym.cli.arguments import (
     add_lock_option,
     add_model_options,
     add_sampling_options,
+    command_line,
     positive_int,
     read_selection,
+    results_path,
 )
 from nemo_gym.errors import ConfigError
 
@@ -37,7 +38,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     add_lock_option(parser)
     parser.add_argument(
         "--output",
-        type=Path,
+        type=results_path,
         metavar="PATH.jsonl",
         help="where the results go; results/<benchmark>-<time>.jsonl",
     )
@@ -89,7 +90,7 @@ def read_run_options(arguments: argparse.Namespace) -> tuple[ConfigRequest, RunO
         registry_port=arguments.registry_port,
         registry=registry,
         run_id=arguments.run_id,
-        command=arguments.argv,
+        command=command_line(arguments),
         as_json=arguments.json,
         verbose=arguments.verbose,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import platform
 import uuid
@@ -19,7 +20,7 @@ from nemo_gym.cli.planning import config_as_yaml
 from nemo_gym.cli.run_plan import PlannedRun, RunOptions
 from nemo_gym.cli.run_servers import OpenServers, Phases
 from nemo_gym.config.comparison import config_digest, differing_keys
-from nemo_gym.config.redaction import MASK, find_secrets, redact_text
+from nemo_gym.config.redaction import find_secrets, redact_text
 from nemo_gym.config.yaml_files import parse_yaml_dict
 from nemo_gym.containers.image_lock import ImageLock, read_lock
 from nemo_gym.environment.checkout import gym_commit
@@ -31,15 +32,15 @@ from nemo_gym.rollouts.provenance import (
     RUNNING,
     RunRecord,
     Segment,
-    masked_command,
     now_utc,
     parse_run_record,
 )
 from nemo_gym.rollouts.results import ResultPaths, write_json_lines
 from nemo_gym.rollouts.run import Attempt
 
+logger = logging.getLogger(__name__)
+
 _LIBRARIES: Final = ("aiohttp", "docker", "omegaconf", "orjson", "pydantic")
-_SECRET_OPTIONS: Final = ("--model-api-key",)
 
 
 @contextlib.contextmanager
@@ -95,7 +96,7 @@ class RunFiles:
         secrets = find_secrets(config)
         self._segment = Segment(
             started=now_utc(),
-            command=["gym", *_without_secrets(options.command, secrets)],
+            command=[redact_text(word, secrets) for word in options.command],
             concurrency=options.concurrency,
             versions=_versions(),
             host=_host(),
@@ -151,15 +152,21 @@ class RunFiles:
             self._segment.failed += 1
 
     def end(self, status: str, reason: str | None, phases: Phases) -> None:
-        """Write how the segment ended. May be called again as more is known of it."""
+        """Write how the segment ended. May be called again as more is known of it.
+
+        A record that cannot be written is warned of: what ended the segment is to be told, and not that.
+        """
         if not any(segment is self._segment for segment in self.record.segments):
             return  # it never began
         self._segment.status, self._segment.reason = status, reason
         self._segment.ended = now_utc()
         self._segment.phases_s = phases.rounded()
-        if self._paths.image_lock.is_file():
-            self.record.image_lock_digest = read_lock(self._paths.image_lock).digest()
-        self.write()
+        try:
+            if self._paths.image_lock.is_file():
+                self.record.image_lock_digest = read_lock(self._paths.image_lock).digest()
+            self.write()
+        except ConfigError as error:
+            logger.warning("how the run ended is not recorded: %s", error)
 
     def write(self) -> None:
         """Write the record as it is now."""
@@ -214,10 +221,6 @@ def _differing_images(asked: ImageLock, own: ImageLock) -> list[str]:
     return sorted(name for name in told[0].keys() | told[1].keys() if told[0].get(name) != told[1].get(name))
 
 
-def _without_secrets(command: Any, secrets: set[str]) -> list[str]:
-    return [redact_text(word, secrets) for word in masked_command(list(command), _SECRET_OPTIONS, MASK)]
-
-
 def _versions() -> dict[str, Any]:
     return {
         "nemo_gym": nemo_gym.__version__,
@@ -231,6 +234,7 @@ def _versions() -> dict[str, Any]:
 def _host() -> dict[str, Any]:
     return {
         "system": platform.platform(),
+        "name": platform.node(),
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,

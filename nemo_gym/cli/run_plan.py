@@ -24,7 +24,10 @@ from nemo_gym.rollouts.shards import Shard
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What is asked of a run, beside the configuration. ``registry``: servers that run already; None starts some."""
+    """What is asked of a run, beside the configuration. ``registry``: servers that run already; None starts some.
+
+    ``command`` is the command line, without the keys that it gives.
+    """
 
     output: Path | None = None
     overwrite: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MODEL_OPTIONS = ("model_type", "model", "model_url", "model_api_key")
-_SECRET_OPTIONS = ("--model-api-key",)
 
 
 @dataclass(frozen=True)
@@ -104,19 +103,13 @@ def checked_output(path: Path, sources: list[Path], *, overwrite: bool) -> Resul
     from nemo_gym.rollouts.results import ResultPaths
 
     output = ResultPaths(path)
-    if any(path.resolve() == source.resolve() for source in sources):
-        raise ConfigError(f"--output {path} is one of the files that are read. Choose another.")
+    written = {file.resolve() for file in output.all()}
+    for source in sources:
+        for file in ResultPaths(source).all():
+            if file.resolve() in written:
+                raise ConfigError(f"--output {path} would replace {file}, which is read. Choose another.")
     output.check(overwrite=overwrite)
     return output
-
-
-def command_line(arguments: argparse.Namespace, secrets: Iterable[str] = ()) -> list[str]:
-    """This command as typed, secrets masked."""
-    from nemo_gym.config.redaction import MASK, redact_text
-    from nemo_gym.rollouts.provenance import masked_command
-
-    words = masked_command(arguments.argv, _SECRET_OPTIONS, MASK)
-    return ["gym", *(redact_text(word, secrets) for word in words)]
 
 
 def _load_config(arguments: argparse.Namespace, run: StoredRun) -> Any:

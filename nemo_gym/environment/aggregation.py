@@ -37,6 +37,12 @@ def aggregate_runs(
     found = [find_one_result(path) for path in sources]
     if len({paths.rollouts.resolve() for paths in found}) < len(found):
         raise ConfigError("A file is given twice. Give each shard once.")
+    gone = [str(paths.rollouts) for paths in found if not paths.rollouts.is_file()]
+    if gone:
+        raise ConfigError(
+            f"There are no results at {', '.join(gone)}. Give the rollouts of each shard, PATH-i-of-n.jsonl, and leave "
+            "out those that have not run."
+        )
     runs = [load_parts(paths) for paths in found]
     notices = list(_missing_shards(runs, allow_missing=allow_missing))
     notices += _differences(runs, allow_differing=allow_differing)
@@ -49,7 +55,7 @@ def aggregate_runs(
     if records:
         document = merged_record(records, command)
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-        output.run.write_text(text, encoding="utf-8")
+        output.run.write_text(text, encoding="utf-8", errors="backslashreplace")
     return [*notices, *merged.notices]
 
 

@@ -58,4 +58,4 @@ def _write_record(
         **counts,
     }
     text = json.dumps({**record, "reverified": [*earlier, entry]}, indent=2, ensure_ascii=False) + "\n"
-    output.run.write_text(text, encoding="utf-8")
+    output.run.write_text(text, encoding="utf-8", errors="backslashreplace")

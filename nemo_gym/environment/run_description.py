@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import asdict
 from typing import Any
 
@@ -9,14 +10,19 @@ from nemo_gym.config.redaction import redact_config
 from nemo_gym.containers.image_lock import ImageLock
 from nemo_gym.environment.stored_runs import StoredRun
 from nemo_gym.eval.plan_difference import plan_digest
+from nemo_gym.rollouts.provenance import KILLED, RUNNING, RunRecord
+from nemo_gym.rollouts.results import ResultPaths
 
 
 def describe_run(run: StoredRun) -> dict[str, Any]:
     """Everything that the files of a run say of it, but its rollouts; None where nothing is recorded.
 
-    ``status`` is that of the run's last segment; without a record it follows from its rollouts.
+    ``status`` is that of the run's last segment: ``killed`` where it was running on this machine, and no process writes
+    its files any more. Without a record it follows from its rollouts.
     """
     record, results = run.record, run.results
+    if record is not None and _was_killed(run.paths, record):
+        record.segments[-1].status = KILLED
     figures = {name: value for name, value in run.figures().items() if name != "rewards"}
     return {
         "benchmark": run.benchmark,
@@ -40,6 +46,12 @@ def describe_run(run: StoredRun) -> dict[str, Any]:
         "unrecorded": run.unrecorded,
         "notices": list(dict.fromkeys(results.notices)),
     }
+
+
+def _was_killed(paths: ResultPaths, record: RunRecord) -> bool:
+    if not record.segments or record.segments[-1].status != RUNNING:
+        return False
+    return record.segments[-1].host.get("name") == platform.node() and not paths.is_being_written()
 
 
 def _status(run: StoredRun) -> str:

@@ -6,10 +6,11 @@ lack some of the files, and ``StoredRun.unrecorded`` says which.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -22,12 +23,11 @@ from nemo_gym.eval.canonical_json import dumps_canonical
 from nemo_gym.eval.eval_plan import EvalPlan
 from nemo_gym.rollouts.provenance import RunRecord, parse_run_record
 from nemo_gym.rollouts.report import RunTally, report
-from nemo_gym.rollouts.results import ResultPaths
+from nemo_gym.rollouts.results import SIDE_FILES, ResultPaths
 from nemo_gym.rollouts.rows import TASK_INDEX, without_bookkeeping
 from nemo_gym.rollouts.stored import StoredResults, iter_objects, read_stored
 
 T = TypeVar("T")
-_SIDE_FILES: Final = ("_failures.jsonl", "_materialized_inputs.jsonl", "_records.jsonl")
 _RUN_FILE: Final = "_run.json"
 _QUESTION_PARAMS: Final = ("input", "instructions", "tools")
 _PARAMS: Final = "responses_create_params"
@@ -95,19 +95,23 @@ def name_task(row: Mapping[str, Any]) -> str:
 
 def find_results(path: Path) -> list[ResultPaths]:
     """The runs in a folder, by name; or the one whose rollouts, or whose ``_run.json``, the path names."""
+    with _read_errors_told(path):
+        return _find_results(path)
+
+
+def _find_results(path: Path) -> list[ResultPaths]:
     if path.is_dir():
-        stems = {name.name.removesuffix(_RUN_FILE) for name in path.glob(f"*{_RUN_FILE}")}
+        names = [entry.name for entry in path.iterdir() if not entry.name.startswith(".")]
+        stems = {name.removesuffix(_RUN_FILE) for name in names if name.endswith(_RUN_FILE)}
         stems |= {
-            name.stem
-            for name in path.glob("*.jsonl")
-            if not name.name.endswith(_SIDE_FILES) and not name.name.startswith(".")
+            name.removesuffix(".jsonl") for name in names if name.endswith(".jsonl") and not name.endswith(SIDE_FILES)
         }
         if not stems:
             raise ConfigError(f"There are no results in {path}. `gym eval run --output PATH.jsonl` writes some.")
         return [ResultPaths(path / f"{stem}.jsonl") for stem in sorted(stems)]
     if path.name.endswith(_RUN_FILE):
         path = path.with_name(path.name.removesuffix(_RUN_FILE) + ".jsonl")
-    for side in _SIDE_FILES:
+    for side in SIDE_FILES:
         rollouts = path.with_name(path.name.removesuffix(side) + ".jsonl")
         if path.name.endswith(side) and rollouts.is_file():
             raise ConfigError(f"{path} stands beside results, and holds none. Give {rollouts}.")
@@ -130,11 +134,20 @@ def read_run(path: Path) -> StoredRun:
 
 def load_run(paths: ResultPaths, *, results_needed: bool = True) -> StoredRun:
     """The run at ``paths``. Results that are not there are none, if they are not needed."""
-    if results_needed or paths.rollouts.is_file():
-        results = read_stored(paths, name_task)
-    else:
-        results = StoredResults(paths, notices=[f"{paths.rollouts} is not there: the run has written no result."])
-    return load_parts(paths, results)
+    with _read_errors_told(paths.rollouts):
+        if results_needed or paths.rollouts.is_file():
+            results = read_stored(paths, name_task)
+        else:
+            results = StoredResults(paths, notices=[f"{paths.rollouts} is not there: the run has written no result."])
+        return load_parts(paths, results)
+
+
+@contextlib.contextmanager
+def _read_errors_told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"Cannot read {path}: {error.strerror or error}.") from error
 
 
 def load_parts(paths: ResultPaths, results: StoredResults | None = None) -> StoredRun:
@@ -187,7 +200,7 @@ def input_of(row: Mapping[str, Any]) -> TaskInput:
     if isinstance(params, Mapping):
         settings = {key: value for key, value in params.items() if key not in _QUESTION_PARAMS and value is not None}
         asked[_PARAMS] = {key: params[key] for key in _QUESTION_PARAMS if params.get(key) is not None}
-    text = sys.intern(dumps_canonical(settings).decode("utf-8", errors="surrogatepass"))
+    text = sys.intern(_canonical(settings).decode("utf-8"))
     return TaskInput(hashlib.sha256(_canonical(asked)).digest(), text)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from nemo_gym.errors import ConfigError, NemoGymError
 
@@ -22,6 +23,19 @@ class Line:
     place: int
     length: int
     record: dict[str, Any]
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write that is there whole or not at all: it takes the place of ``path`` when the block has ended."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with partial.open("wb") as stream:
+            yield stream
+        partial.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 class Journal:
@@ -45,6 +59,8 @@ class Journal:
             while rest:
                 rest = rest[os.write(self._file, rest) :]
         except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self._end)  # no part of a line stays, and there is room for a word of it
             raise NemoGymError(
                 f"cannot write to {self._path}: {error.strerror or error}. What had arrived before is kept there; once "
                 "there is room, the same command with --resume goes on."
@@ -64,17 +80,18 @@ class Journal:
         ordered = sorted(self._lines)
         if ordered == self._lines and sum(length for _, _, length in ordered) == self._path.stat().st_size:
             return
-        partial = self._path.with_name(f".{self._path.name}.sorting")
         try:
-            with self._path.open("rb") as unsorted, partial.open("wb") as output:
+            with self._path.open("rb") as unsorted, whole_file(self._path) as output:
                 for _, place, length in ordered:
                     unsorted.seek(place)
                     output.write(unsorted.read(length))
                 output.flush()
                 os.fsync(output.fileno())
-            partial.replace(self._path)
-        finally:
-            partial.unlink(missing_ok=True)
+        except OSError as error:
+            raise NemoGymError(
+                f"cannot put {self._path} in order: {error.strerror or error}. Its lines are all there, in the order "
+                "that they came in; once there is room, the same command with --resume goes on."
+            ) from error
 
 
 def read_lines(path: Path) -> Iterator[Line]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from nemo_gym.errors import ConfigError
+from nemo_gym.rollouts.journal import whole_file
 from nemo_gym.rollouts.results import ResultPaths
 from nemo_gym.rollouts.rows import ATTEMPT_INDEX
-from nemo_gym.rollouts.stored import StoredLine, checked_key, iter_objects
+from nemo_gym.rollouts.stored import StoredLine, checked_key, has_reward, iter_objects
 
 Key = tuple[int, ...]
 
@@ -30,9 +33,10 @@ def merge_results(sources: Sequence[ResultPaths], output: ResultPaths) -> Merged
     ``ConfigError`` when two of them hold the same rollout: they are no shards of one run.
     """
     merged = Merged()
-    rollouts = _Index([source.rollouts for source in sources], _rollout_key, merged.notices)
+    rollouts = _Index([source.rollouts for source in sources], _rollout_key, merged.notices, counts=has_reward)
     inputs = _Index([source.materialized_inputs for source in sources], _rollout_key, merged.notices)
     failures = _Index([source.failures for source in sources], _attempt_key, merged.notices, may_repeat=True)
+    records = _Index([source.records for source in sources], _no_key, merged.notices, may_repeat=True)
     for index in (rollouts, inputs):
         index.refuse_overlap()
     merged.keys = rollouts.keys()
@@ -44,17 +48,17 @@ def merge_results(sources: Sequence[ResultPaths], output: ResultPaths) -> Merged
         inputs.write(output.materialized_inputs)
     else:
         merged.notices.append("Not every run has kept its inputs: they are left out.")
-    records = [source.records for source in sources if source.records.is_file()]
-    if records:
-        with _replaced(output.records) as write:
-            for path in records:
-                for line in path.open("rb"):
-                    write(line)
+    if records.is_there:
+        records.write(output.records)
     return merged
 
 
 class _Index:
-    """Where each line of some files stands, in the order of their keys."""
+    """Where each line of some files stands, in the order of their keys.
+
+    Of lines with the same key in a file the first counts, unless they ``may_repeat``; one that does not count itself,
+    such as a result without a reward, stays beside one that does.
+    """
 
     def __init__(
         self,
@@ -63,8 +67,10 @@ class _Index:
         notices: list[str],
         *,
         may_repeat: bool = False,
+        counts: Callable[[dict[str, Any]], bool] = bool,
     ) -> None:
         self._paths = [path for path in paths if path.is_file()]
+        self.is_there = bool(self._paths)
         self.is_complete = len(self._paths) == len(paths)
         self._lines: list[tuple[Key, int, int, int]] = []
         for number, path in enumerate(self._paths):
@@ -72,10 +78,11 @@ class _Index:
             twice = 0
             for line in iter_objects(path, notices):
                 key = key_of(line, path)
-                if key in seen and not may_repeat:
-                    twice += 1
-                    continue
-                seen.add(key)
+                if not may_repeat and counts(line.record):
+                    if key in seen:
+                        twice += 1
+                        continue
+                    seen.add(key)
                 self._lines.append((key, number, line.place, line.length))
             if twice:
                 notices.append(f"{path}: {twice} rollouts stand there twice; the first of each counts.")
@@ -85,7 +92,7 @@ class _Index:
         return {line[0] for line in self._lines}
 
     def refuse_overlap(self) -> None:
-        shared = [(one, other) for one, other in zip(self._lines, self._lines[1:], strict=False) if one[0] == other[0]]
+        shared = [(one, other) for one, other in pairwise(self._lines) if one[0] == other[0] and one[1] != other[1]]
         if shared:
             (key, first, *_), (_, second, *_) = shared[0]
             more = f", and {len(shared) - 1} more of the same" if len(shared) > 1 else ""
@@ -97,27 +104,20 @@ class _Index:
     def write(self, output: Path) -> None:
         with contextlib.ExitStack() as stack:
             streams = [stack.enter_context(path.open("rb")) for path in self._paths]
-            write = stack.enter_context(_replaced(output))
+            written = stack.enter_context(whole_file(output))
             for _, number, place, length in self._lines:
                 streams[number].seek(place)
                 line = streams[number].read(length)
-                write(line if line.endswith(b"\n") else line + b"\n")
-
-
-@contextlib.contextmanager
-def _replaced(path: Path) -> Iterator[Callable[[bytes], object]]:
-    """Writes a file that is there whole or not at all."""
-    partial = path.with_name(f".{path.name}.merging")
-    try:
-        with partial.open("wb") as stream:
-            yield stream.write
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+                written.write(line if line.endswith(b"\n") else line + b"\n")
 
 
 def _rollout_key(line: StoredLine, path: Path) -> Key:
     return checked_key(line, path)
+
+
+def _no_key(line: StoredLine, path: Path) -> Key:
+    """Lines stay in the order that they stand in."""
+    return ()
 
 
 def _attempt_key(line: StoredLine, path: Path) -> Key:

@@ -32,8 +32,8 @@ class Segment:
 
     ``status``: ``running``; ``finished`` (every rollout has come to its end, with a reward or without); ``drained`` (a
     first Ctrl-C: what was in flight has ended); ``stopped`` (by a signal); ``failed`` (a dead server, say: ``reason``);
-    ``killed`` (found out when it was resumed). ``scored`` and ``failed`` count this segment's rollouts, ``attempts``
-    the calls that it took. ``phases_s``: seconds of each phase. Times are UTC, ISO 8601.
+    ``killed`` (found out when it was resumed or shown). ``scored`` and ``failed`` count this segment's rollouts,
+    ``attempts`` the calls that it took. ``phases_s``: seconds of each phase. Times are UTC, ISO 8601.
     """
 
     started: str

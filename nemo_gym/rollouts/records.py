@@ -166,8 +166,7 @@ class RecordCollector:
             for task in self._tasks:
                 task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._file is not None:
-            self._file.close()
+        self._close()
         if self._lost > 1:
             logger.warning("of %d attempts in all there are no records in %s", self._lost, self._path)
 
@@ -182,11 +181,26 @@ class RecordCollector:
             async with self._slots:
                 gathered = await self._helper.load_records(self._registry, rollout_id)
         except ConfigError as error:
-            self._lost += 1
-            if self._lost == 1:
-                logger.warning("no records of rollout %s in %s: %s", rollout_id, self._path, error)
+            self._lose(rollout_id, error)
             return
         lines = [json.dumps(record.to_dict(), separators=(",", ":")) + "\n" for record in gathered.records]
+        try:
+            if self._file is None:
+                self._lose(rollout_id, "the file is closed")
+            else:
+                self._file.write("".join(lines).encode())
+                self._file.flush()
+        except OSError as error:
+            self._lose(rollout_id, error)
+            self._close()  # nothing may follow a line that was cut off
+
+    def _lose(self, rollout_id: str, why: object) -> None:
+        self._lost += 1
+        if self._lost == 1:
+            logger.warning("no records of rollout %s in %s: %s", rollout_id, self._path, why)
+
+    def _close(self) -> None:
         if self._file is not None:
-            self._file.write("".join(lines).encode())
-            self._file.flush()
+            with contextlib.suppress(OSError):  # it tries once more to write what could not be written
+                self._file.close()
+            self._file = None

@@ -137,7 +137,7 @@ class RegistryClient:
             raise RegistryNotReadyError("it accepted the connection and did not answer in time") from error
         except (aiohttp.ClientConnectorError, ConnectionRefusedError) as error:
             raise RegistryNotReadyError(f"no connection ({_cause(error)})") from error
-        except aiohttp.InvalidURL as error:
+        except (aiohttp.InvalidURL, UnicodeError) as error:
             raise ConfigError(f"The registry's address {url!r} is not a URL: check its host.") from error
         except (aiohttp.ClientError, OSError) as error:
             raise RegistryNotReadyError(f"the connection broke ({_cause(error)})") from error

@@ -9,6 +9,8 @@ operating system whole, as it arrives, so that the death of this process costs n
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import re
@@ -19,7 +21,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from nemo_gym.errors import ConfigError
-from nemo_gym.rollouts.journal import Journal, Key, encoded_line
+from nemo_gym.rollouts.journal import Journal, Key, encoded_line, whole_file
 from nemo_gym.rollouts.replies import FAILURE_MARKERS
 from nemo_gym.rollouts.rows import (
     AGENT_SERVER_TYPE,
@@ -32,6 +34,9 @@ from nemo_gym.rollouts.rows import (
     row_key,
 )
 from nemo_gym.rollouts.run import Attempt
+
+SIDE_FILES: Final = ("_failures.jsonl", "_materialized_inputs.jsonl", "_records.jsonl")
+"""How those files beside rollouts end that are called as rollouts may be."""
 
 _IDENTITY: Final = ("agent_ref", TASK_INDEX, ROLLOUT_INDEX, ATTEMPT_INDEX, ROLLOUT_ID)
 
@@ -79,6 +84,17 @@ class ResultPaths:
         """Held by the process that writes the others."""
         return self.rollouts.with_name(f".{self.rollouts.stem}.lock")
 
+    def is_being_written(self) -> bool:
+        """Whether a process of this machine holds the lock."""
+        try:
+            with self.lock.open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
     def all(self) -> tuple[Path, ...]:
         """All of them, the rollouts first."""
         return (
@@ -110,13 +126,13 @@ class ResultPaths:
 
     def check(self, *, overwrite: bool) -> None:
         """See that the files can be written, before any work is done; make their folder."""
+        self.check_folder()
         existing = list(self.existing().values())
         if existing and not overwrite:
             raise ConfigError(
                 f"{existing[0]} exists already, and results are never overwritten unasked. Choose another --output, "
                 "or add --resume to go on where it ended, or --overwrite to replace it."
             )
-        self.check_folder()
 
     def check_folder(self) -> None:
         """See that the files can be written; make their folder."""
@@ -125,9 +141,16 @@ class ResultPaths:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"Cannot write results to {folder}: {error.strerror or error}.") from error
-        if self.rollouts.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-            why = "it is a folder" if self.rollouts.is_dir() else "permission denied"
-            raise ConfigError(f"Cannot write results to {self.rollouts}: {why}.")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ConfigError(f"Cannot write results to {self.rollouts}: permission denied.")
+        longest = self.materialized_inputs.with_name(f".{self.materialized_inputs.name}.{os.getpid()}")
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                longest.stat()  # a name that the system does not take is found out now
+        except OSError as error:
+            raise ConfigError(f"Cannot write results to {self.rollouts}: {error.strerror or error}.") from error
+        if self.rollouts.is_dir():
+            raise ConfigError(f"Cannot write results to {self.rollouts}: it is a folder.")
 
     def clear(self) -> None:
         """Remove what an earlier run left."""
@@ -138,7 +161,7 @@ class ResultPaths:
     def clear_partial(self) -> None:
         """Remove files that a killed process was about to put in the place of others."""
         names = "|".join(re.escape(path.name) for path in self.all())
-        partial = re.compile(rf"\.(?:{names})\.(?:partial|sorting|\d+)")
+        partial = re.compile(rf"\.(?:{names})\.(?:\d+|partial|sorting|merging)")
         for path in self.rollouts.parent.iterdir():
             if partial.fullmatch(path.name):
                 path.unlink(missing_ok=True)
@@ -221,10 +244,8 @@ def failure_record(attempt: Attempt) -> dict[str, Any]:
 
 def write_json_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Write a file of one JSON object a line, which is there whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as stream:
+    with whole_file(path) as stream:
         stream.writelines(encoded_line(record) for record in records)
-    partial.replace(path)
 
 
 def read_results(path: Path) -> Iterator[dict[str, Any]]:
@@ -237,9 +258,8 @@ def read_results(path: Path) -> Iterator[dict[str, Any]]:
 def write_aggregate_metrics(path: Path, replies: Mapping[str, Mapping[str, Any]]) -> None:
     """One entry for each agent: which it is, and its reply to ``/aggregate_metrics``."""
     entries = [{"agent_ref": {"type": AGENT_SERVER_TYPE, "name": name}, **reply} for name, reply in replies.items()]
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(entries, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+    with whole_file(path) as stream:
+        stream.write((json.dumps(entries, indent=2, ensure_ascii=False) + "\n").encode(errors="backslashreplace"))
 
 
 def read_aggregate_metrics(path: Path) -> list[dict[str, Any]]:

@@ -134,7 +134,7 @@ class Reverification:
         key = checked_key(line, self._paths.rollouts)
         row = self._row_of(key, stored, inputs)
         before, task = find_reward(stored), self._name_task({**stored, **row})
-        verifier = self._verifiers[agent_of(stored) or agent_of(row)]
+        verifier = self._verifiers[agent_of(stored)]
         outcome = await self._ask(client, verifier, {**row, **_bookkeeping(stored)}, stored.get("response"))
         if outcome.failure is not None or outcome.reply is None:
             failure = outcome.failure or Failure(BAD_REPLY, "gave no reply.", verifier.name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from nemo_gym.errors import ConfigError
-from nemo_gym.rollouts.connection import CONNECT_TIMEOUT_S
+from nemo_gym.rollouts.connection import CONNECT_TIMEOUT_S, connection_budget
 from nemo_gym.rollouts.replies import (
     CONNECTION_LOST,
     Failure,
@@ -92,12 +92,12 @@ class VerifierClient:
 
 
 @contextlib.asynccontextmanager
-async def open_verifier_client(concurrency: int) -> AsyncIterator[VerifierClient]:
-    """A client whose connections end with the block."""
+async def open_verifier_client() -> AsyncIterator[VerifierClient]:
+    """A client whose connections end with the block. Calls beyond what this process can open wait for one."""
     import aiohttp
 
     session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=concurrency, keepalive_timeout=2.0),
+        connector=aiohttp.TCPConnector(limit=connection_budget(), keepalive_timeout=2.0),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
         cookie_jar=aiohttp.DummyCookieJar(),
     )

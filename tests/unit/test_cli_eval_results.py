@@ -4,6 +4,7 @@ import contextlib
 import csv
 import io
 import json
+import platform
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from nemo_gym.cli.main import main
 from nemo_gym.containers.image_lock import ImageLock, LockedImage
@@ -177,6 +179,21 @@ class TestShow:
         assert found["images"]["images"][0]["context"] == "c" * 64
         assert found["benchmark"] == "demo"
 
+    def test_one_that_nobody_writes_any_more_was_killed(self, results: Path, capsys: Output) -> None:
+        def status(host: str) -> tuple[str, str]:
+            segment = Segment("2026-01-01T00:00:00.000Z", ["gym"], 32, host={"name": host})
+            record = RunRecord("r", "demo", ["gym"], {}, {}, "p", "c", 2, segments=[segment])
+            results.with_name("x_run.json").write_text(record.to_json(), encoding="utf-8")
+            found = json.loads(printed(capsys, "show", str(results), "--json")[0])
+            return found["status"], found["segments"][-1]["status"]
+
+        assert status(platform.node()) == ("killed", "killed")
+        assert not results.with_name(".x.lock").exists()
+        with FileLock(results.with_name(".x.lock")):
+            assert status(platform.node()) == ("running", "running")
+        assert status(platform.node()) == ("killed", "killed")
+        assert status("another-machine") == ("running", "running")
+
 
 class TestAggregate:
     def test_shards_without_an_engine(self, results: Path, tmp_path: Path, capsys: Output) -> None:
@@ -192,8 +209,34 @@ class TestAggregate:
 
     def test_onto_its_own_input(self, results: Path, capsys: Output) -> None:
         command = ["aggregate", str(results), "--output", str(results), "--overwrite"]
-        assert "is one of the files that are read" in printed(capsys, *command, code=2)[1]
+        assert f"--output {results} would replace {results}, which is read" in printed(capsys, *command, code=2)[1]
         assert results.stat().st_size > 0
+
+    def test_onto_what_stands_beside_its_input(self, results: Path, tmp_path: Path, capsys: Output) -> None:
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        old = results.rename(tmp_path / "x.txt")
+        command = ["aggregate", str(old), "--output", str(results), "--overwrite"]
+        assert "x_materialized_inputs.jsonl, which is read" in printed(capsys, *command, code=2)[1]
+        old.rename(results)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+    @pytest.mark.parametrize("command", ["aggregate", "reverify"])
+    def test_onto_a_run_that_is_under_way(self, command: str, results: Path, tmp_path: Path, capsys: Output) -> None:
+        output = write_results(tmp_path / "z.jsonl", [result(0, 0, 1.0)])
+        with FileLock(tmp_path / ".z.lock"):
+            _, err = printed(capsys, command, str(results), "--output", str(output), "--overwrite", code=2)
+        assert f"Another process is writing to {output}" in err
+        assert len(output.read_text(encoding="utf-8").splitlines()) == 1
+
+    def test_no_key_is_in_the_new_record(self, results: Path, tmp_path: Path, capsys: Output) -> None:
+        record = RunRecord("r", "demo", ["gym"], {}, {}, "p", "c", 2)
+        results.with_name("x_run.json").write_text(record.to_json(), encoding="utf-8")
+        keys = ["++judge.headers={Authorization: Token sk canary}", "++a.api_keys=[canary1,canary2]"]
+        output = ["--output", str(tmp_path / "z.jsonl"), "--no-verifier-metrics"]
+        printed(capsys, "aggregate", str(results), *output, *keys)
+        text = (tmp_path / "z_run.json").read_text(encoding="utf-8")
+        assert "canary" not in text
+        assert json.loads(text)["command"][-2:] == ["++judge.headers={Authorization: ***}", "++a.api_keys=***,***]"]
 
     def test_a_benchmark_that_nobody_names(self, results: Path, tmp_path: Path, capsys: Output) -> None:
         command = ["aggregate", str(results), "--output", str(tmp_path / "z.jsonl")]

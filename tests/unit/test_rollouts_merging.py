@@ -82,6 +82,36 @@ def test_plain_files_without_a_record_go_together(tmp_path: Path) -> None:
     assert not output.run.exists()
 
 
+def test_records_come_together_without_a_line_that_was_cut_off(tmp_path: Path) -> None:
+    parts = [write_results(tmp_path / f"{name}.jsonl", [result(n, 0, 1.0)]) for n, name in enumerate("abc")]
+    for part, text in zip(parts, ('{"id":"1"}\n{"id":"cut', '{"id":"2"}\n{"id":"3"}', None), strict=True):
+        if text is not None:
+            part.with_name(f"{part.stem}_records.jsonl").write_text(text, encoding="utf-8")
+    output = ResultPaths(tmp_path / "out.jsonl")
+    notices = aggregate_runs(parts, output)
+    assert output.records.read_text(encoding="utf-8") == '{"id":"1"}\n{"id":"2"}\n{"id":"3"}\n'
+    assert any("a_records.jsonl, line 2: cut off after 10 bytes" in notice for notice in notices)
+
+
+def test_files_that_are_not_there_are_all_named(tmp_path: Path) -> None:
+    there = write_results(tmp_path / "a.jsonl", [result(0, 0, 1.0)])
+    output = ResultPaths(tmp_path / "out.jsonl")
+    with pytest.raises(ConfigError, match=r"There are no results at \S*/no\.jsonl, \S*/nor\.jsonl\. Give the rollouts"):
+        aggregate_runs([tmp_path / "no.jsonl", there, tmp_path / "nor.jsonl"], output)
+    assert not output.rollouts.exists()
+
+
+def test_a_result_without_a_reward_does_not_stand_in_the_way_of_one_that_has_it(tmp_path: Path) -> None:
+    marked = result(0, 0, 0.0, _ng_failure_class="judge")
+    first = write_results(tmp_path / "a.jsonl", [marked, result(0, 0, 1.0)])
+    second = write_results(tmp_path / "b.jsonl", [result(1, 0, 0.0)])
+    output = ResultPaths(tmp_path / "out.jsonl")
+    aggregate_runs([first, second], output)
+    run = read_run(output.rollouts)
+    assert [r.reward for r in run.results.rollouts] == [1.0, 0.0]
+    assert run.figures()["rollouts"] == {"total": 2, "scored": 2, "failed": 0, "retries": 0}
+
+
 def test_a_shard_that_is_missing_is_refused_or_told(tmp_path: Path) -> None:
     shards = [write_shard(tmp_path, index, 4) for index in (1, 3)]
     output = ResultPaths(tmp_path / "out.jsonl")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +152,26 @@ class TestCollector:
         with pytest.raises(ZeroDivisionError):
             await asyncio.wait_for(give_up(), timeout=5)
         assert (tmp_path / "x").read_text() == ""
+
+    async def test_a_full_disk_costs_the_records_and_nothing_else(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Full(io.BytesIO):
+            def write(self, _: Any) -> int:
+                raise OSError(28, "No space left on device")
+
+            def close(self) -> None:
+                if not self.closed:
+                    super().close()
+                    raise OSError(28, "No space left on device")
+
+        async with FakeGym(records_of=lambda i: gathered(RECORD)) as gym:
+            address = RegistryAddress(gym.host, gym.port)
+            async with RecordCollector(RolloutCollectionHelper(), address, tmp_path / "x") as collector:
+                collector._close()
+                collector._file = Full()
+                for rollout_id in ("r0", "r1"):
+                    collector.add(attempt(rollout_id))
+        first, last = [record.getMessage() for record in caplog.records]
+        assert re.fullmatch(r"no records of rollout r. in .*/x: .*No space left on device", first)
+        assert last.startswith("of 2 attempts in all there are no records")

@@ -11,6 +11,7 @@ from aiohttp import web
 from nemo_gym.environment.reverified import begin_reverified_files, finish_reverified_files
 from nemo_gym.environment.stored_runs import name_task, read_run
 from nemo_gym.errors import ConfigError
+from nemo_gym.rollouts import verification
 from nemo_gym.rollouts.results import ResultPaths
 from nemo_gym.rollouts.reverify import Reverification, Verdict, agents_in, replies_of
 from nemo_gym.rollouts.verification import Verifier, VerifierClient, open_verifier_client
@@ -69,7 +70,7 @@ async def verifier(fake: FakeVerifier) -> AsyncIterator[Verifier]:
 
 @pytest.fixture
 async def client() -> AsyncIterator[VerifierClient]:
-    async with open_verifier_client(4) as opened:
+    async with open_verifier_client() as opened:
         yield opened
 
 
@@ -153,6 +154,17 @@ async def test_so_many_at_a_time_and_in_the_end_in_order(
     assert len(fake.asked) == 40
     lines = (tmp_path / "new.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["_ng_task_index"] for line in lines] == list(range(40))
+
+
+async def test_more_than_this_process_can_open_wait_for_a_connection(
+    tmp_path: Path, fake: FakeVerifier, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verification, "connection_budget", lambda: 3)
+    path = write_results(tmp_path / "x.jsonl", [result(task, 0, 1.0) for task in range(40)])
+    async with open_verifier_client() as client:
+        verdicts, _ = await reverify(path, verifier, client, concurrency=40)
+    assert [verdict.failure for verdict in verdicts] == [None] * 40
+    assert 1 <= fake.most_at_once <= 3
 
 
 @pytest.mark.parametrize(
