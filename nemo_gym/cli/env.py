@@ -103,7 +103,7 @@ def _session_as_json(session: RunningSession) -> dict[str, Any]:
 
 def _add_resolve_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
-    add_model_options(parser, serves=False)
+    add_model_options(parser, serves=False, without_type="the configuration is what planning sees when left out")
 
 
 def _resolve(arguments: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from nemo_gym.cli.arguments import ConfigRequest
 from nemo_gym.cli.concurrency import concurrency_here
-from nemo_gym.cli.output import emit_json, note
+from nemo_gym.cli.output import StdoutClosedError, StdoutFailedError, emit_json, note
 from nemo_gym.cli.progress import show_progress
 from nemo_gym.cli.run_files import RunFiles, find_run_to_resume, held
 from nemo_gym.cli.run_plan import PlannedRun, RunOptions, plan_run
@@ -19,6 +19,7 @@ from nemo_gym.cli.run_report import emit_report
 from nemo_gym.cli.run_servers import OpenServers, OwnServers, Phases, RunningServers, Servers, images_recorded
 from nemo_gym.cli.stopping import Stopped, run_async
 from nemo_gym.config.redaction import find_secrets, redact_text
+from nemo_gym.errors import NemoGymError
 from nemo_gym.rollouts.collection import RolloutCollectionHelper
 from nemo_gym.rollouts.provenance import DRAINED, FAILED, FINISHED, STOPPED
 from nemo_gym.rollouts.records import OBSERVABILITY, RecordCollector
@@ -78,14 +79,23 @@ def _run_held(request: ConfigRequest, options: RunOptions, paths: ResultPaths) -
         return 0
     try:
         _serve_and_run(servers, run, phases, request.overrides.get("image_lock"))
-    finally:
+    except BaseException:
         # Also when the teardown fails: the results are there all the same.
-        files.end(run.status, run.reason, phases)
+        with contextlib.suppress(StdoutClosedError, StdoutFailedError):  # what ended the run is what counts
+            _sum_up(run, options, phases)
+        raise
+    _sum_up(run, options, phases)
+    return run.exit_code()
+
+
+def _sum_up(run: _Run, options: RunOptions, phases: Phases) -> None:
+    run.provenance.end(run.status, run.reason, phases)
+    try:
         if run.ended:
             _show(run, options, phases)
+    finally:
         note(phases.line())
         run.tell_what_is_kept()
-    return run.exit_code()
 
 
 def _tell_earlier(earlier: Earlier, tally: RunTally, paths: ResultPaths) -> None:
@@ -161,6 +171,7 @@ class _Run:
         """Nothing has gone wrong until here: what an earlier run has left goes, unless it is resumed."""
         if not self._options.resume or not self.paths.run.is_file():
             self.paths.clear()
+        self.paths.aggregate_metrics.unlink(missing_ok=True)  # of fewer results than there will be
         self.provenance.begin(servers)
 
     def drain(self) -> bool:
@@ -179,8 +190,11 @@ class _Run:
             try:
                 async with self._recording(helper, registry) as collector:
                     await self._run_all(helper, registry, writer, collector)
-            finally:
-                writer.finish()
+            except BaseException:
+                with contextlib.suppress(NemoGymError):  # the disk is full, say: what ended the run is what counts
+                    writer.finish()
+                raise
+            writer.finish()
         if self._stopped_by is None and self.tally.done == self.tally.total:
             await self._aggregate(helper, registry)
         await helper.aclose()

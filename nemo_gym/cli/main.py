@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import nemo_gym
 from nemo_gym.cli import clean, completion, env, eval, images, listing, new
 from nemo_gym.cli.arguments import Command, refuse_leftovers
-from nemo_gym.cli.output import StdoutClosedError, discard_stdout, logging_restored, note
+from nemo_gym.cli.output import StdoutClosedError, logging_restored, note, stderr_there
 from nemo_gym.cli.stopping import Stopped, signals_raise
 from nemo_gym.errors import ConfigError, NemoGymError
 
@@ -45,7 +45,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         unknown = re.search(r"invalid choice: '([^']*)'", message)
-        if unknown:
+        if unknown and self.commands:  # and not the value of an option
             near = difflib.get_close_matches(unknown[1], self.commands, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.commands)}"
             message = f"no command {unknown[1]!r}: {hint}"
@@ -82,7 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     try:
-        with signals_raise(), logging_restored():
+        with stderr_there(), signals_raise(), logging_restored():
             return _run(sys.argv[1:] if argv is None else argv)
     except Stopped as stopped:
         note(f"gym: stopped by {stopped}")
@@ -90,7 +90,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except StdoutClosedError:
-        discard_stdout()
         return STDOUT_CLOSED
 
 
@@ -108,7 +107,7 @@ def _run(argv: Sequence[str]) -> int:
     except ConfigError as error:
         note(f"gym: error: {error}")
         return USAGE
-    except NemoGymError as error:
+    except (NemoGymError, OSError) as error:
         note(f"gym: failed: {error}")
         return FAILED
     except RuntimeError as error:

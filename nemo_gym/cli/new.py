@@ -11,6 +11,8 @@ from nemo_gym.cli import scaffold
 from nemo_gym.cli.arguments import Command, add_output_options
 from nemo_gym.cli.output import emit, emit_json, note
 from nemo_gym.cli.scaffold import AGENT, BENCHMARK, MODEL, RESOURCES_SERVER, Kind
+from nemo_gym.config.home import expanded
+from nemo_gym.errors import ConfigError
 
 _DEFAULT_RESOURCES_SERVER = "mcqa"
 _DEFAULT_AGENT = "simple_agent"
@@ -90,7 +92,10 @@ def _make(kind: Kind, values: dict[str, str], last_step: str, arguments: argpars
 
 
 def _folder(text: str) -> Path:
-    return Path(text).expanduser()
+    try:
+        return expanded(text, "the folder")
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _roots(directory: Path) -> list[Path]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from nemo_gym.errors import ConfigError, NemoGymError
+from nemo_gym.rollouts.journal import whole_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,6 +29,41 @@ class StdoutFailedError(NemoGymError):
     """What there is to say cannot be written: the disk is full, or there is no stdout."""
 
 
+class _Stderr(io.TextIOBase):
+    """Stderr as it is when something is written. What it does not take is let go: to tell something never fails."""
+
+    def isatty(self) -> bool:
+        return is_terminal(sys.stderr)
+
+    def write(self, text: str) -> int:
+        # a live display stands in the place of stderr, and writes here
+        stream = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
+        if stream is not None:
+            with contextlib.suppress(ValueError):  # closed
+                try:
+                    stream.write(text)
+                    stream.flush()
+                except OSError:
+                    _discard(stream)
+        return len(text)
+
+
+_STDERR = _Stderr()
+
+
+@contextlib.contextmanager
+def stderr_there() -> Iterator[None]:
+    """Where this process was started without a stderr it has one inside the block, which leads nowhere.
+
+    Whatever is opened first would take its place otherwise, and get what is meant for it.
+    """
+    if sys.stderr is not None:
+        yield
+        return
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, contextlib.redirect_stderr(nowhere):
+        yield
+
+
 def stdout_kept_for_data() -> contextlib.AbstractContextManager[Any]:
     """What is printed meanwhile goes to stderr, also by the processes of prepare scripts."""
     return contextlib.redirect_stdout(sys.stderr)
@@ -38,7 +75,10 @@ def emit(text: str) -> None:
 
 
 def emit_exactly(text: str) -> None:
-    """Write a text to stdout as it is, in UTF-8 where the terminal's encoding does not have it."""
+    """Write a text to stdout as it is, in UTF-8 where the terminal's encoding does not have it.
+
+    Half a character, as file names and models' answers may hold one, is escaped.
+    """
     if sys.stdout is None:
         raise StdoutFailedError("cannot write to stdout: it is closed.")
     try:
@@ -46,44 +86,50 @@ def emit_exactly(text: str) -> None:
             sys.stdout.write(text)
         except UnicodeEncodeError:
             sys.stdout.flush()
-            sys.stdout.buffer.write(text.encode("utf-8"))
+            sys.stdout.buffer.write(text.encode("utf-8", errors="backslashreplace"))
         sys.stdout.flush()
     except BrokenPipeError as error:
+        _discard(sys.stdout)
         raise StdoutClosedError from error
     except OSError as error:
-        discard_stdout()
+        _discard(sys.stdout)
         raise StdoutFailedError(f"cannot write to stdout: {error.strerror or error}.") from error
 
 
-def discard_stdout() -> None:
-    """Let what is still to be written to stdout go: the interpreter flushes it as it ends, and must not fail again."""
-    os.dup2(os.open(os.devnull, os.O_RDWR), sys.stdout.fileno())
+def _discard(stream: TextIO) -> None:
+    """Let what is still to be written there go: the interpreter flushes it as it ends, and must not fail again."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), stream.fileno())
 
 
 def emit_json(value: Any) -> None:
     """Write a value to stdout as JSON."""
-    emit(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a character
+        text = json.dumps(value, indent=2, default=str)
+    emit(text)
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a file so that it is there whole or not at all. Half a character is escaped, as JSON and YAML have it."""
+    if not path.name:
+        raise ConfigError(f"Cannot write {path}: needed the name of a file.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        with whole_file(path) as stream:
+            stream.write(text.encode(errors="backslashreplace"))
     except OSError as error:
         raise ConfigError(f"Cannot write {path}: {error.strerror or error}.") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def note(text: str) -> None:
-    """Tell a person something, on stderr."""
+    """Tell a person something, on stderr; where there is none, nobody is told."""
     if _stderr_console is not None:
         _stderr_console.print(text, markup=False, highlight=False, soft_wrap=True)
     else:
-        print(text, file=sys.stderr, flush=True)
+        print(text, file=_STDERR)
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -100,7 +146,7 @@ def stderr_console() -> Console:
     if _stderr_console is None:
         from rich.console import Console
 
-        _stderr_console = Console(stderr=True)
+        _stderr_console = Console(file=cast("IO[str]", _STDERR))
     return _stderr_console
 
 
@@ -126,7 +172,7 @@ def configure_logging(verbose: bool) -> None:
         handler = RichHandler(console=stderr_console(), show_path=False, show_level=verbose, log_time_format="[%X]")
         handler.setFormatter(logging.Formatter("%(message)s"))
     else:
-        handler = logging.StreamHandler(sys.stderr)
+        handler = logging.StreamHandler(_STDERR)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"))
     logger.handlers = [handler]
     logger.propagate = False
@@ -175,10 +221,10 @@ def _draw_table(headers: Sequence[str], rows: Sequence[Sequence[str]], title: st
         table.add_column(Text(header), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    try:
-        Console(file=sys.stdout).print(table)
-    except BrokenPipeError as error:
-        raise StdoutClosedError from error
+    console = Console(file=sys.stdout)
+    with console.capture() as drawn:
+        console.print(table)
+    emit_exactly(drawn.get())
 
 
 def _is_numeric(cells: Sequence[str]) -> bool:

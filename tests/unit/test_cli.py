@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import nemo_gym
 from nemo_gym.cli.main import main
-from nemo_gym.cli.output import format_table
+from tests.support.stored_results import result, write_results
 from tests.unit.tiny_benchmark import write_tiny_benchmark
 
 
@@ -54,6 +57,15 @@ class TestHelp:
         assert not loaded & {"asyncio", "aiohttp", "docker", "omegaconf", "pydantic", "rich", "tenacity", "yaml"}
 
 
+def _denied_below(folder: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(path: Any, *arguments: Any, **options: Any) -> Any:
+        if folder in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return function(path, *arguments, **options)
+
+    return call
+
+
 class TestUsageErrors:
     @pytest.mark.parametrize(
         ("arguments", "said"),
@@ -82,16 +94,63 @@ class TestUsageErrors:
             (["eval", "run", "--benchmark", "truthfulqa_mc1", "--model-api-key", "@nowhere"], "nowhere"),
             (["list", "benchmarks", "truthfulqa"], "Did you mean truthfulqa_mc1?"),
             (["list", "models", "zzz"], "There are"),
+            (["eval", "profile", "x.jsonl", "--sort", "mean"], "argument --sort: invalid choice: 'mean'"),
+            (["eval", "profile", "x.jsonl", "--task-ids", "@~nosuch/ids"], "--task-ids @FILE is '~nosuch/ids', and"),
+            (["eval", "run", "--benchmark", "truthfulqa_mc1", "--model-api-key", "@~nosuch/k"], "no user 'nosuch'"),
+            (["new", "agent", "mine", "--directory", "~nosuch/x"], "no user 'nosuch'"),
+            (["list", "models", "--search-dir", "~nosuch"], "no user 'nosuch'"),
+            (["eval", "show", "x" * 300], "Cannot read xxx"),
+            (["eval", "run", "--benchmark", "tiny", "--registry", "a..b:1"], "'http://a..b:1/ready' is not a URL"),
+            (["eval", "run", "--benchmark", "tiny", "--output", ""], "ends in .jsonl, as results/x.jsonl; found ''"),
+            (["eval", "run", "--benchmark", "tiny", "--output", "/"], "ends in .jsonl, as results/x.jsonl; found '/'"),
+            (["eval", "run", "--benchmark", "tiny", "--output", "x.v2"], "ends in .jsonl"),
+            (["eval", "run", "--benchmark", "tiny", "--output", "out/.jsonl"], "ends in .jsonl"),
+            (["eval", "aggregate", "x.jsonl", "--output", "."], "ends in .jsonl, as results/x.jsonl; found '.'"),
+            (["eval", "reverify", "x.jsonl", "--output", "x_failures.jsonl"], "must not end in _failures.jsonl"),
+            (
+                ["eval", "run", "--benchmark", "tiny", "--output", "x" * 240 + ".jsonl", "--registry", "a:1"],
+                "xxx.jsonl: File name too long",
+            ),
+            (["eval", "plan", "--benchmark", "tiny", "--output", "."], "Cannot write .: needed the name of a file"),
+            (["eval", "plan", "--benchmark", "tiny", "--output", "/dev/null/x"], "Cannot write /dev/null/x: "),
         ],
     )
     def test_they_exit_with_2_and_say_what_is_wrong(
         self, arguments: list[str], said: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
+        write_results(Path("x.jsonl"), [result(0, 0, 1.0)])
         assert main(arguments) == 2
         output = capsys.readouterr()
         assert said in output.err
         assert "Traceback" not in output.err
         assert output.out == ""
+
+    def test_what_may_not_be_read_or_written_is_told(
+        self, elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_results(Path("x.jsonl"), [result(0, 0, 1.0)])
+        Path("private").mkdir()
+        for name in ("stat", "listdir", "scandir"):  # root may read everything
+            monkeypatch.setattr(os, name, _denied_below("private", getattr(os, name)))
+        for command in (
+            ["show", "private"],
+            ["profile", "private/x.jsonl"],
+            ["aggregate", "x.jsonl", "--output", "private/y.jsonl"],
+            ["run", "--benchmark", "tiny", "--registry", "127.0.0.1:1", "--output", "private/y.jsonl"],
+        ):
+            assert main(["eval", *command]) == 2, command
+            assert re.match(r"gym: error: Cannot (read|write results to) private.*: Permission denied\.$",
+                            capsys.readouterr().err)  # fmt: skip
+
+    def test_an_error_of_the_system_that_nothing_else_tells_of(
+        self, elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fails(*_: object, **__: object) -> None:
+            raise OSError(5, "Input/output error", "rows.jsonl")
+
+        monkeypatch.setattr("nemo_gym.cli.eval.prepare_and_collate", fails)
+        assert main(["eval", "plan", "--benchmark", "tiny"]) == 1
+        assert capsys.readouterr().err.endswith("gym: failed: [Errno 5] Input/output error: 'rows.jsonl'\n")
 
     def test_serving_keys_that_are_missing_are_told_before_anything_is_done(
         self, elsewhere: Path, capsys: pytest.CaptureFixture[str]
@@ -279,9 +338,3 @@ def test_data_is_written_in_utf_8_where_the_terminal_does_not_have_it(elsewhere:
     done = run_with_stdout("out", "env", "resolve", "--benchmark", "tiny", "++a=\u00e4", PYTHONIOENCODING="ascii")
     assert done.returncode == 0
     assert "a: \u00e4" in Path("out").read_text(encoding="utf-8")
-
-
-def test_tables_are_aligned_and_numbers_stand_right() -> None:
-    assert format_table(["name", "n"], [["a", "10"], ["long", "2"]], title="T") == (
-        "T\nname   n\n----  --\na     10\nlong   2"
-    )

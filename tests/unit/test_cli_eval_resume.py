@@ -156,6 +156,19 @@ class TestGoingOn:
         assert [row["reward"] for row in lines("x.jsonl")] == [1.0, 1.0, 1.0]
         assert [segment["failed"] for segment in record()["segments"]] == [1, 1, 0]
 
+    def test_metrics_of_fewer_repeats_do_not_outlive_them(self, served: Served) -> None:
+        assert run("--run-id", "r") == 0
+
+        async def interrupted(gym: FakeGym, row: dict[str, Any], request: web.Request) -> web.StreamResponse:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(0.2)
+            return web.json_response({"reward": 0.0})
+
+        served.gym.script = interrupted
+        assert run("--resume", "--num-repeats", "2", "--concurrency", "1") == 130
+        assert len(lines("x.jsonl")) == 4
+        assert not Path("out/x_aggregate_metrics.json").exists()
+
     def test_servers_that_do_not_start_change_nothing(self, served: Served) -> None:
         assert run(*SAME_RUN) == 0
         pretend_killed(100)

@@ -22,11 +22,12 @@ from aiohttp import web
 from nemo_gym.cli import run_servers
 from nemo_gym.cli.main import main
 from nemo_gym.cli.progress import Pace, fitting
+from nemo_gym.cli.run_files import RunFiles
 from nemo_gym.cli.stopping import Stopped, run_async, signals_raise
 from nemo_gym.config.config_types import BaseServerConfig
 from nemo_gym.deployment.launch import PhaseTime, RunningServer, RunningSession
 from nemo_gym.environment import serving
-from nemo_gym.errors import ServerStartError, TeardownError
+from nemo_gym.errors import ConfigError, ServerStartError, TeardownError
 from nemo_gym.rollouts.report import RunTally
 from tests.unit.fake_gym import FakeGym, Script, never_answers
 from tests.unit.test_rollouts_records import RECORD, gathered
@@ -255,6 +256,44 @@ class TestFailures:
         assert "time: prepare" in output.err
         assert output.out == ""
         assert not Path("out/x.jsonl").exists()
+
+    def test_a_full_disk_is_what_the_run_failed_of(
+        self, served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write, fsync = os.write, os.fsync
+
+        def fills_up(file: int, data: bytes) -> int:
+            if b'"_ng_task_index":1' in bytes(data):
+                raise OSError(28, "No space left on device")
+            return write(file, data)
+
+        def full(file: int) -> None:  # nor is there room to put anything in order
+            fsync(file)
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "write", fills_up)
+        monkeypatch.setattr(os, "fsync", full)
+        assert run("--concurrency", "1") == 1
+        assert "failed: cannot write to out/x.jsonl: No space left on device. What had" in capsys.readouterr().err
+        (segment,) = json.loads(Path("out/x_run.json").read_text())["segments"]
+        assert segment["status"] == "failed"
+        assert segment["reason"].startswith("cannot write to out/x.jsonl: No space left")
+
+    def test_a_record_that_cannot_be_written_does_not_hide_how_the_run_ended(
+        self, served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def locks_up(gym: FakeGym, row: dict[str, Any], request: web.Request) -> web.StreamResponse:
+            monkeypatch.setattr(RunFiles, "write", no_room)
+            return web.json_response({}, status=422)
+
+        def no_room(files: RunFiles) -> None:
+            raise ConfigError("Cannot write out/x_run.json: No space left on device.")
+
+        served.gym.script = locks_up
+        assert run() == 1
+        said = capsys.readouterr().err
+        assert "how the run ended is not recorded: Cannot write out/x_run.json" in said
+        assert "failed: 3 of 3 rollouts have no reward" in said
 
     def test_a_failed_teardown_costs_no_figures(self, served: Served, capsys: pytest.CaptureFixture[str]) -> None:
         served.stop_error = TeardownError("one container is left")
