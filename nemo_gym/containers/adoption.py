@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 
 from nemo_gym.containers.deaths import Death, DeathWatch, death_line
 from nemo_gym.containers.docker_engine import DockerEngine
-from nemo_gym.containers.engine import ContainerEngine, Stdin
+from nemo_gym.containers.engine import ContainerEngine
 from nemo_gym.containers.labels import selector
+from nemo_gym.containers.reopened_stdin import ReopenedStdin
 from nemo_gym.errors import EngineError, EngineNotFoundError, EngineUnavailableError
 
 
@@ -35,8 +36,8 @@ class Adoption:
         self._on_registry_death = on_registry_death
         with contextlib.ExitStack() as unless_adopted:
             unless_adopted.callback(engine.close)
-            self._stdin: Stdin = engine.open_stdin(registry_id)
-            unless_adopted.callback(lambda: self._stdin.close())
+            self._stdin = ReopenedStdin(engine, registry_id, engine.open_stdin(registry_id))
+            unless_adopted.callback(self._stdin.close)
             self._watch = DeathWatch(engine, selector(session_id))
             unless_adopted.callback(self._watch.close)
             for container_id in (registry_id, *servers):
@@ -70,13 +71,7 @@ class Adoption:
             line = death_line(self._servers[death.container_id], death)
             # when the registry is not to be reached at all, its own death is what counts, and that is watched
             with contextlib.suppress(EngineError, EngineUnavailableError):
-                try:
-                    self._stdin.send(line)
-                except EngineError:
-                    # an engine that restarts under living containers cuts every connection to them
-                    self._stdin.close()
-                    self._stdin = self._engine.open_stdin(self._registry_id)
-                    self._stdin.send(line)
+                self._stdin.send(line)
 
     def close(self) -> None:
         """Let go of the engine. Idempotent."""

@@ -111,6 +111,6 @@ def _split(url: str, source: str) -> SplitResult:
     except ValueError:
         raise ConfigError(
             f"{source} is no address that can be read: SCHEME://[USER:PASSWORD@]HOST[:PORT] is needed. Special "
-            "characters of a user name or password have to be quoted: %5B for [, %5D for ], %2F for /, %23 for #, %3F for ?."
+            "characters of a user name or password are to be quoted: %5B for [, %5D for ], %2F for /, and so on."
         ) from None
     return parts

@@ -14,7 +14,7 @@ from nemo_gym.containers.deaths import Death, death_line
 from nemo_gym.containers.engine import Stdin
 from nemo_gym.deployment.topology import Topology
 from nemo_gym.deployment.views import host_view, server_instances
-from nemo_gym.errors import EngineError
+from nemo_gym.errors import EngineError, EngineUnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class RegistryFeed:
         """A server has died; ``log_tail`` is the redacted end of its log."""
         try:
             self._send(death_line(server, death, log_tail))
-        except EngineError as error:
+        except (EngineError, EngineUnavailableError) as error:
             logger.debug("the registry cannot be told of it: %s", error)
 
     def _send(self, line: bytes) -> None:

@@ -29,6 +29,7 @@ from nemo_gym.containers.readiness import (
     wait_until_any_answer,
     wait_until_ready,
 )
+from nemo_gym.containers.reopened_stdin import ReopenedStdin
 from nemo_gym.containers.spec import ContainerSpec
 from nemo_gym.deployment import failures, foreign
 from nemo_gym.deployment.creations import Creations
@@ -192,7 +193,7 @@ class Session:
                     stdin.send(self._first_line(server))
                 if server == REGISTRY:
                     unless_kept.pop_all()
-                    self._feed = RegistryFeed(stdin)
+                    self._feed = RegistryFeed(ReopenedStdin(self._engine, container_id, stdin))
         with self._clock.measure("ready", server):
             return self._wait_ready(spec, container_id, began)
 

@@ -13,7 +13,7 @@ import yaml
 from nemo_gym.containers.deaths import Death
 from nemo_gym.deployment.registry_feed import RegistryFeed
 from nemo_gym.deployment.topology import build_topology
-from nemo_gym.errors import EngineError
+from nemo_gym.errors import EngineError, EngineUnavailableError
 from tests.unit.fake_engine import FakeStdin
 
 CONFIG: dict[str, Any] = {
@@ -109,6 +109,9 @@ class TestDeaths:
 
     def test_a_registry_that_is_gone_stops_nobody(self) -> None:
         RegistryFeed(FakeStdin(EngineError("closed"))).send_death("model", Death("id", 1, False, ""), "")
+
+    def test_an_engine_that_is_away_stops_nobody(self) -> None:
+        RegistryFeed(FakeStdin(EngineUnavailableError("gone"))).send_death("model", Death("id", 1, False, ""), "")
 
     def test_not_after_the_end(self) -> None:
         stdin = FakeStdin()

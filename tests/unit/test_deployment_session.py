@@ -22,7 +22,7 @@ from nemo_gym.deployment.session import Session
 from nemo_gym.deployment.settings import parse_serving_settings
 from nemo_gym.deployment.topology import build_topology
 from nemo_gym.errors import EngineError, EngineUnavailableError, NemoGymError, ServerStartError
-from tests.unit.fake_engine import FakeEngine
+from tests.unit.fake_engine import FakeEngine, FakeStdin
 from tests.unit.session_engine import SessionEngine
 
 TIMED_OUT = EngineUnavailableError("The container engine stopped answering (ReadTimeout)")
@@ -151,17 +151,19 @@ class Served(ThreadingHTTPServer):
     def answer(self, path: str) -> tuple[int, dict[str, Any]]:
         if path == "/":
             return 200, {"server": self._spec.alias, "session_id": self._spec.labels[SESSION]}
-        if self._spec.alias == "registry":
-            self._engine.at_the_last_moment()
+        if self._spec.alias == "registry" and self._engine.dies:
+            self._engine.kill_model()
             return 503, {"status": "waiting"}
         return 200, {"status": "ready"}
 
 
 @dataclass
 class ServingEngine(SessionEngine):
-    """Its containers answer; the model server dies when the registry is asked for the first time if it is ready."""
+    """Its containers answer; if it ``dies``, the model server does when the registry is first asked if it is ready."""
 
+    dies: bool = True
     served: list[Served] = field(default_factory=list)
+    registry_lines: list[FakeStdin] = field(default_factory=list)
     _once: threading.Lock = field(default_factory=threading.Lock)
 
     def create_container(self, spec: ContainerSpec) -> str:
@@ -172,7 +174,13 @@ class ServingEngine(SessionEngine):
         self.change(container_id, host_ports=(served.server_port,))
         return container_id
 
-    def at_the_last_moment(self) -> None:
+    def open_stdin(self, container_id: str) -> FakeStdin:
+        stdin = super().open_stdin(container_id)
+        if container_id.endswith("-registry"):
+            self.registry_lines.append(stdin)
+        return stdin
+
+    def kill_model(self) -> None:
         model = next(name for name in self.containers if name.endswith("-m"))
         with self._once:
             if not self.containers[model].is_dead:
@@ -187,6 +195,28 @@ def serving_engine() -> Iterator[ServingEngine]:
     for served in engine.served:
         served.shutdown()
         served.server_close()
+
+
+def test_deaths_are_told_by_a_line_that_is_opened_anew(
+    keeper: FakeKeeper, serving_engine: ServingEngine, tmp_path: Path
+) -> None:
+    """The engine has restarted under living containers, and cut the connection to the registry."""
+    serving_engine.dies = False
+    session = session_of(serving_engine, MODEL_ALONE, tmp_path)
+    try:
+        session.start(())
+        first = serving_engine.registry_lines[0]
+        first.error = EngineError("a container's standard input is closed")
+        serving_engine.kill_model()
+        deadline = time.monotonic() + 10
+        while len(serving_engine.registry_lines) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    finally:
+        session.stop()
+    _, second = serving_engine.registry_lines
+    told = json.loads(second.sent)
+    assert (told["type"], told["name"], told["exit_code"]) == ("server_died", "m", 137)
+    assert (first.closed, second.closed) == (1, 1)
 
 
 def test_a_death_between_ready_and_the_registry_ready_names_the_server(
