@@ -22,6 +22,7 @@ import contextvars
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
@@ -48,6 +49,7 @@ from nemo_gym.environment.prepare_environment import (
     _install_prepare_dependencies,
     _prepare_environment,
     dependency_folder,
+    environment_in_use,
 )
 from nemo_gym.environment.prepare_process import (
     DEFAULT_TIMEOUT_S,
@@ -55,7 +57,6 @@ from nemo_gym.environment.prepare_process import (
     _prepare_json_default,
     _run_isolated_prepare,
     current_run,
-    end_process,
     prepare_run,
 )
 from nemo_gym.environment.prepare_script import find_faults, inspect_script
@@ -172,19 +173,20 @@ def prepare_datasets(datasets: Sequence[BenchmarkConfig], prepare_benchmark_conf
         for item in work:
             _multiprocess_benchmark_prepare_fn(item)
         return
-    runs = [PrepareRun() for _ in work]
+    stopped = threading.Event()
+    runs = [PrepareRun(stopped=stopped) for _ in work]
     with ThreadPoolExecutor(prepare_benchmark_config.num_prepare_benchmark_processes) as pool:
         futures = []
-        for item, run in zip(work, runs, strict=True):
-            with prepare_run(run):
-                futures.append(pool.submit(contextvars.copy_context().run, _multiprocess_benchmark_prepare_fn, item))
         try:
+            for item, run in zip(work, runs, strict=True):
+                with prepare_run(run):
+                    prepare = contextvars.copy_context().run
+                futures.append(pool.submit(prepare, _multiprocess_benchmark_prepare_fn, item))
             wait(futures, return_when=FIRST_EXCEPTION)
         except BaseException:
-            # Interrupted: the threads end when their scripts do.
+            # Interrupted: the threads end when what they run or wait for does.
             for run in runs:
-                for process in list(run.processes):
-                    end_process(process)
+                run.stop()
             raise
         finally:
             for future in futures:
@@ -215,13 +217,11 @@ def _prepared(
     run.script, run.root, run.cache = script, dataset.root, dataset.cache_dir
     run.search_path = [str(folder)] if folder is not None else []
     run.timeout_s = prepare_config.prepare_timeout_s
-    with exclusive(lock_file(data_file), f"the preparation of {dataset.name}"), prepare_run(run):
+    with exclusive(lock_file(data_file), f"the preparation of {dataset.name}", run.stopped), prepare_run(run):
         clear_leftovers(data_file)
         if not (may_reuse and _has_content(data_file) and _is_current(dataset, script, prepare_config, config)):
-            python = _prepare_environment(dataset, prepare_config.uv_venv_dir) or Path(sys.executable)
             logger.info("Preparing %s", dataset.name)
-            args = dict(prepare_config.prepare_script_args)
-            _run_isolated_prepare(python, dataset.module, "prepare", data_file, args, config)
+            _run_script(dataset, prepare_config, "prepare", dict(prepare_config.prepare_script_args), config)
         yield
 
 
@@ -231,10 +231,19 @@ def _is_current(
     """Whether the script has nothing against reusing the prepared file."""
     if not inspect_script(script).has_currency_check:
         return True
-    python = _prepare_environment(dataset, prepare_config.uv_venv_dir) or Path(sys.executable)
-    module = dataset.module
-    answer = _run_isolated_prepare(python, module, "is_prepared_data_current", dataset.data_file, {}, config)
-    return bool(answer["current"])
+    return bool(_run_script(dataset, prepare_config, "is_prepared_data_current", {}, config)["current"])
+
+
+def _run_script(
+    dataset: BenchmarkConfig,
+    prepare_config: PrepareBenchmarkConfig,
+    action: str,
+    args: dict[str, Any],
+    config: DictConfig | None,
+) -> dict[str, Any]:
+    with environment_in_use(dataset, prepare_config.uv_venv_dir):
+        python = _prepare_environment(dataset, prepare_config.uv_venv_dir) or Path(sys.executable)
+        return _run_isolated_prepare(python, dataset.module, action, dataset.data_file, args, config)
 
 
 def _has_content(data_file: Path) -> bool:

@@ -11,15 +11,19 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import threading
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from nemo_gym.errors import ConfigError
 
 logger = logging.getLogger(__name__)
+
+_POLL_S: Final = 0.1
 
 
 def lock_file(data_file: Path) -> Path:
@@ -41,18 +45,60 @@ def _marker(data_file: Path) -> Path:
 
 
 @contextmanager
-def exclusive(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock file at ``path``, waiting while another process or thread holds it."""
+def exclusive(path: Path, what: str, stopped: threading.Event | None = None) -> Iterator[None]:
+    """Hold the lock file at ``path``, waiting while another process or thread holds it.
+
+    Once ``stopped`` is set, a wait ends with ``CancelledError``.
+    """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        handle = _hold(path, fcntl.LOCK_EX, what, stopped)
     except OSError as error:
         raise ConfigError(f"Cannot write to {path.parent}, which is needed for {what}: {error.strerror}.") from None
     try:
-        _acquire(handle, fcntl.LOCK_EX, what)
         yield
     finally:
         os.close(handle)
+
+
+@contextmanager
+def in_use(path: Path, what: str, stopped: threading.Event | None = None) -> Iterator[None]:
+    """Hold the lock file at ``path`` together with others that use what it stands for, so that nobody removes it.
+
+    Where there is none and none can be made, nobody can remove anything either.
+    """
+    try:
+        handle = _hold(path, fcntl.LOCK_SH, what, stopped)
+    except OSError:
+        handle = -1
+    try:
+        yield
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def _hold(path: Path, kind: int, what: str, stopped: threading.Event | None) -> int:
+    """A handle that holds the lock file which stands at ``path`` now, made where there is none."""
+    access = os.O_RDONLY if kind == fcntl.LOCK_SH else os.O_RDWR
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, access | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            _acquire(handle, kind, what, stopped)
+            held = _stands_at(handle, path)
+        except BaseException:
+            os.close(handle)
+            raise
+        if held:
+            return handle
+        os.close(handle)  # removed while this waited: to hold it keeps nobody out
+
+
+def _stands_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager
@@ -67,7 +113,7 @@ def open_prepared(data_file: Path) -> Iterator[BinaryIO]:
         handle = -1  # nothing was ever prepared here, so there is nothing to wait for
     try:
         if handle >= 0:
-            _acquire(handle, fcntl.LOCK_SH, str(data_file))
+            _acquire(handle, fcntl.LOCK_SH, str(data_file), None)
         stream = open_data_file(data_file)
     finally:
         if handle >= 0:
@@ -88,12 +134,24 @@ def open_data_file(data_file: Path) -> BinaryIO:
         raise ConfigError(f"Cannot read the prepared data {data_file}: {error.strerror}.") from None
 
 
-def _acquire(handle: int, kind: int, what: str) -> None:
+def _acquire(handle: int, kind: int, what: str, stopped: threading.Event | None) -> None:
+    if _acquired(handle, kind):
+        return
+    logger.info("Waiting for another process that is busy with %s.", what)
+    if stopped is None:
+        fcntl.flock(handle, kind)
+        return
+    while not _acquired(handle, kind):
+        if stopped.wait(_POLL_S):
+            raise CancelledError(f"The wait for {what} was stopped.")
+
+
+def _acquired(handle: int, kind: int) -> bool:
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:
-        logger.info("Waiting for another process that is busy with %s.", what)
-        fcntl.flock(handle, kind)
+        return False
+    return True
 
 
 def clear_leftovers(data_file: Path) -> None:

@@ -8,15 +8,18 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from nemo_gym.config.home import expanded
 from nemo_gym.environment.benchmarks import BenchmarkConfig
-from nemo_gym.environment.data_lock import exclusive
+from nemo_gym.environment.data_lock import exclusive, in_use
 from nemo_gym.environment.downloads import cache_dir
 from nemo_gym.environment.preparation_failure import PreparationFailedError
+from nemo_gym.environment.prepare_process import PrepareRun, current_run
 from nemo_gym.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -36,24 +39,47 @@ def _prepare_environment(benchmark_config: BenchmarkConfig, venv_root: Path | No
     project = find_locked_project(benchmark_config)
     if project is None:
         return None
-    root = (cache_dir() / "venvs" if venv_root is None else expanded(venv_root, "uv_venv_dir")).absolute()
-    # Two checkouts may have a script of the same name, with different locks.
-    key = hashlib.sha256(str(project.resolve()).encode()).hexdigest()[:12]
-    venv = root / f"prepare-{project.name}-{key}"
+    venv = _venv_folder(project, venv_root)
     command = [_uv(), "sync", "--locked", "--no-dev", "--no-install-project", "--project", str(project)]
     # An environment that is active here is not the one to sync.
     environment = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
     environment["UV_PROJECT_ENVIRONMENT"] = str(venv)
     # uv leaves a lock of its own in the temporary directory, one for each project.
-    temporary = root / f".{venv.name}.tmp"
+    temporary = venv.with_name(f".{venv.name}.tmp")
     environment["TMPDIR"] = str(temporary)
-    with exclusive(root / f".{venv.name}.lock", f"the environment {venv}"):
+    with exclusive(venv.with_name(f".{venv.name}.lock"), f"the environment {venv}", _stopped()):
         temporary.mkdir(exist_ok=True)
         try:
             _run(command, environment, benchmark_config, "sync environment")
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def _venv_folder(project: Path, venv_root: Path | None) -> Path:
+    root = (cache_dir() / "venvs" if venv_root is None else expanded(venv_root, "uv_venv_dir")).absolute()
+    # Two checkouts may have a script of the same name, with different locks.
+    key = hashlib.sha256(str(project.resolve()).encode()).hexdigest()[:12]
+    return root / f"prepare-{project.name}-{key}"
+
+
+@contextmanager
+def environment_in_use(benchmark_config: BenchmarkConfig, venv_root: Path | None = None) -> Iterator[None]:
+    """Inside the block, what ``_prepare_environment`` makes for the data set is not removed by ``remove_cache``."""
+    folder = dependency_folder(benchmark_config)
+    if folder is None and (project := find_locked_project(benchmark_config)) is not None:
+        folder = _venv_folder(project, venv_root)
+    if folder is None:
+        yield
+        return
+    # Another lock than that of making it: others may bring it up to date, and use it too, meanwhile.
+    with in_use(folder.with_name(f".{folder.name}.in-use.lock"), f"removing {folder}", _stopped()):
+        yield
+
+
+def _stopped() -> threading.Event | None:
+    run = current_run()
+    return None if run is None else run.stopped
 
 
 def _install_prepare_dependencies(benchmark_config: BenchmarkConfig) -> None:
@@ -72,7 +98,7 @@ def _install_prepare_dependencies(benchmark_config: BenchmarkConfig) -> None:
                 f"{benchmark_config.name}: prepare_dependencies has {requirement!r}, which is an option of pip. "
                 "Needed: requirements such as 'datasets==4.0.0'."
             )
-    with exclusive(target.with_name(f".{target.name}.lock"), f"what {benchmark_config.name} needs"):
+    with exclusive(target.with_name(f".{target.name}.lock"), f"what {benchmark_config.name} needs", _stopped()):
         if target.is_dir():
             return
         partial = target.with_name(f".{target.name}.partial")
@@ -116,20 +142,20 @@ def _uv() -> str:
 def _run(
     command: Sequence[str], environment: Mapping[str, str], benchmark_config: BenchmarkConfig, action: str
 ) -> None:
-    done = subprocess.run(
+    process = subprocess.Popen(
         command,
         env=dict(environment),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
+        start_new_session=True,
     )
-    if done.returncode != 0:
+    with process, (current_run() or PrepareRun()).running(process):
+        said = process.communicate()[0].decode(errors="replace")
+    if process.returncode != 0:
         program = Path(command[0]).name if "-m" not in command[:3] else command[2]
         raise PreparationFailedError(
             benchmark_config.module,
             action,
-            f"{program} ended with exit code {done.returncode}:\n{done.stdout.strip()[-_LOG_TAIL:]}",
+            f"{program} ended with exit code {process.returncode}:\n{said.strip()[-_LOG_TAIL:]}",
         )

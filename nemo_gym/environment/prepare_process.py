@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -39,7 +40,10 @@ _EXIT_GRACE_S: Final = 5.0
 
 @dataclass
 class PrepareRun:
-    """What a run of a script needs beyond its arguments. ``processes`` are those that go on at the moment."""
+    """What a run of a script needs beyond its arguments.
+
+    ``processes`` are those that go on at the moment. ``stopped``, where there is one, is set once no further may.
+    """
 
     script: Path | None = None
     root: Path | None = None
@@ -47,6 +51,27 @@ class PrepareRun:
     cache: Path | None = None
     timeout_s: float | None = DEFAULT_TIMEOUT_S
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    stopped: threading.Event | None = None
+
+    @contextmanager
+    def running(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
+        """``process`` as one of the run. After the block it has ended, with all that it started."""
+        self.processes.append(process)
+        try:
+            # Not before: from here on, whoever stops the run sees either this process or its end.
+            if self.stopped is not None and self.stopped.is_set():
+                raise CancelledError("The preparation was stopped.")
+            yield
+        finally:
+            end_process(process)
+            self.processes.remove(process)
+
+    def stop(self) -> None:
+        """End what the run is doing, from another thread, and let it begin nothing further."""
+        if self.stopped is not None:
+            self.stopped.set()
+        for process in list(self.processes):
+            end_process(process)
 
 
 _current_run: ContextVar[PrepareRun | None] = ContextVar("nemo_gym_prepare_run", default=None)
@@ -188,8 +213,7 @@ def _outcome(
         )
     except OSError as error:
         raise PreparationFailedError(module, action, f"{python} cannot be started: {error.strerror}") from None
-    run.processes.append(process)
-    try:
+    with run.running(process):
         late = _wait(process, line, run.timeout_s)
         if late is not None:
             return late
@@ -199,9 +223,6 @@ def _outcome(
         except ValueError:  # nothing, or not all of it
             return {"failed": _how_it_ended(process.returncode)}
         return said
-    finally:
-        end_process(process)
-        run.processes.remove(process)
 
 
 def _environment(run: PrepareRun, python: Path) -> dict[str, str]:
@@ -255,7 +276,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
-    """End a script's process with all it has started; nothing to do when it has ended by itself."""
+    """End a process of a run with all it has started; nothing to do when it has ended by itself."""
     if process.poll() is None:
         _kill(process)
         process.wait(_EXIT_GRACE_S)

@@ -9,7 +9,9 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from nemo_gym.environment.benchmark_preparation import (
 )
 from nemo_gym.environment.benchmarks import BenchmarkConfig
 from nemo_gym.environment.data_lock import exclusive, lock_file, open_prepared
+from nemo_gym.environment.prepare_process import PrepareRun, prepare_run
 from tests.support.made_benchmark import MadeBenchmark, asks, make_benchmark
 
 pytestmark = pytest.mark.usefixtures("root")
@@ -467,33 +470,94 @@ def test_an_interrupted_caller_ends_the_script_and_keeps_the_earlier_file(root: 
     assert made.leftovers() == []
 
 
-def test_an_interrupt_ends_several_scripts_at_once(root: Path, tmp_path: Path) -> None:
-    script = """
-        import os, time
-        from pathlib import Path
-
-        def prepare(output_path):
-            Path({pid_file!r}).write_text(str(os.getpid()))
-            time.sleep(60)
-    """
-    pid_files = [tmp_path / "one", tmp_path / "two"]
-    for pid_file in pid_files:
-        make_benchmark(root, pid_file.name, script=script.format(pid_file=str(pid_file)))
-    code = """
-import signal; signal.signal(signal.SIGINT, signal.default_int_handler)
+def start_preparing(root: Path, at_once: int, *names: str, before: str = "") -> subprocess.Popen[bytes]:
+    """A process that prepares several benchmarks, and writes what it logs to the file ``log`` beside ``root``."""
+    code = f"""
+import logging, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+logging.basicConfig(level=logging.INFO, filename="../log")
 from nemo_gym.config.resolve import load_config
 from nemo_gym.environment.benchmark_preparation import *
-config = load_config(["benchmarks/one/config.yaml", "benchmarks/two/config.yaml"], serving=False)
-prepare_datasets(datasets_to_prepare(config), PrepareBenchmarkConfig(num_prepare_benchmark_processes=2))
+{before}
+config = load_config([f"benchmarks/{{name}}/config.yaml" for name in {names}], serving=False)
+prepare_datasets(datasets_to_prepare(config), PrepareBenchmarkConfig(num_prepare_benchmark_processes={at_once}))
 """
-    caller = subprocess.Popen([sys.executable, "-c", code], cwd=root, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 20
-    while not all(path.exists() and path.read_text() for path in pid_files) and time.monotonic() < deadline:
+    return subprocess.Popen([sys.executable, "-c", code], cwd=root)
+
+
+def wait_for_text(path: Path, text: str = "", timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not (path.exists() and path.read_text() and text in path.read_text()):
+        assert time.monotonic() < deadline, f"{path} does not hold {text!r}"
         time.sleep(0.02)
+
+
+LONG_SCRIPT = """
+    import os, time
+    from pathlib import Path
+
+    def prepare(output_path):
+        Path({pid_file!r}).write_text(str(os.getpid()))
+        time.sleep(60)
+"""
+
+
+def test_an_interrupt_ends_several_scripts_at_once(root: Path, tmp_path: Path) -> None:
+    pid_files = [tmp_path / "one", tmp_path / "two"]
+    for pid_file in pid_files:
+        make_benchmark(root, pid_file.name, script=LONG_SCRIPT.format(pid_file=str(pid_file)))
+    caller = start_preparing(root, 2, "one", "two")
+    for pid_file in pid_files:
+        wait_for_text(pid_file)
     caller.send_signal(signal.SIGINT)
     assert caller.wait(20) != 0
     for pid_file in pid_files:
         wait_until_gone(int(pid_file.read_text()))
+
+
+def test_an_interrupt_ends_the_wait_for_what_another_process_prepares(root: Path, tmp_path: Path) -> None:
+    one = make_benchmark(root, "one", script=LONG_SCRIPT.format(pid_file=str(tmp_path / "one")))
+    two = make_benchmark(root, "two", script=LONG_SCRIPT.format(pid_file=str(tmp_path / "two")))
+    with exclusive(lock_file(two.data_file), "it"):
+        caller = start_preparing(root, 2, "one", "two")
+        wait_for_text(tmp_path / "one")
+        wait_for_text(tmp_path / "log", "Waiting for another process that is busy with the preparation of two")
+        caller.send_signal(signal.SIGINT)
+        assert caller.wait(20) != 0
+    wait_until_gone(int((tmp_path / "one").read_text()))
+    assert not (tmp_path / "two").exists()
+    assert one.leftovers() == two.leftovers() == []
+
+
+@pytest.mark.parametrize("names", [("two",), ("one", "two")], ids=["alone", "beside-another"])
+def test_an_interrupt_ends_what_makes_an_environment(root: Path, tmp_path: Path, names: tuple[str, ...]) -> None:
+    make_benchmark(root, "one", script=LONG_SCRIPT.format(pid_file=str(tmp_path / "one")))
+    two = make_benchmark(root, "two", script=COUNTING)
+    for name in ("pyproject.toml", "uv.lock"):
+        (two.folder / name).touch()
+    uv = tmp_path / "uv"
+    uv.write_text(f"#!/bin/sh\nsleep 60 &\necho $! > {tmp_path / 'two'}\nwait\n")
+    uv.chmod(0o755)
+    before = f"from nemo_gym.environment import prepare_environment as made; made._uv = lambda: {str(uv)!r}"
+    caller = start_preparing(root, 2, *names, before=before)
+    for name in names:
+        wait_for_text(tmp_path / name)
+    caller.send_signal(signal.SIGINT)
+    assert caller.wait(20) != 0
+    for name in names:
+        wait_until_gone(int((tmp_path / name).read_text()))
+    assert runs(two) == 0
+
+
+def test_what_begins_after_an_interrupt_is_ended_at_once(root: Path) -> None:
+    made = make_benchmark(root, script=COUNTING)
+    run = PrepareRun(stopped=threading.Event())
+    run.stop()
+    with prepare_run(run), pytest.raises(CancelledError):
+        prepare(made)
+    assert run.processes == []
+    assert runs(made) == 0
+    assert made.leftovers() == []
 
 
 COUNTING = """

@@ -22,6 +22,8 @@ from nemo_gym.environment.benchmark_preparation import (
     datasets_to_prepare,
 )
 from nemo_gym.environment.benchmarks import BenchmarkConfig
+from nemo_gym.environment.caches import Cache, find_caches, remove_cache
+from nemo_gym.environment.prepare_environment import dependency_folder, environment_in_use
 from tests.support.made_benchmark import MadeBenchmark, make_benchmark
 from tests.support.made_wheel import make_wheel
 
@@ -188,6 +190,46 @@ def test_listed_packages_go_before_a_locked_project(root: Path, index: Path) -> 
     lock_project(made, index, "2.0")
     assert answer_of("demo") == "42"
     assert json.loads(made.data_file.read_text())["python"] == sys.executable
+
+
+def test_what_a_script_imports_is_not_removed_while_it_runs(root: Path, tmp_path: Path) -> None:
+    made = make_benchmark(
+        root,
+        prepare_dependencies=["made_numbers"],
+        script="""
+            import json
+            from nemo_gym.environment.caches import find_caches, remove_cache
+
+            def prepare(output_path):
+                left = [cache.path.name for cache in find_caches({}) if not remove_cache(cache)]
+                row = {"responses_create_params": {"input": "x"}, "left": left}
+                output_path.write_text(json.dumps(row))
+                return output_path
+        """,
+    )
+    folder = dependency_folder(dataset_of(made))
+    assert folder is not None
+    folder.mkdir(parents=True)
+    assert plan_benchmark("demo").rows[0]["left"] == ["prepare-dependencies"]
+    assert folder.is_dir()
+    assert all(remove_cache(cache) for cache in find_caches({}))
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_an_environment_that_is_used_by_several_is_not_removed(root: Path, tmp_path: Path, elsewhere: bool) -> None:
+    made = make_benchmark(root, script=LOCKED)
+    for name in ("pyproject.toml", "uv.lock"):
+        (made.folder / name).touch()
+    dataset, venvs = dataset_of(made), tmp_path / ("elsewhere/venvs" if elsewhere else "cache/venvs")
+    cache = Cache(venvs, "", 0)
+    with environment_in_use(dataset, venvs if elsewhere else None):
+        with environment_in_use(dataset, venvs):
+            assert not remove_cache(cache)
+        assert not remove_cache(cache)
+        assert venvs.is_dir()
+    assert remove_cache(cache)
+    assert not venvs.exists()
 
 
 def test_without_uv_the_message_says_how_to_get_it(root: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
