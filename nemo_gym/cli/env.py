@@ -15,7 +15,7 @@ from nemo_gym.cli.planning import config_as_yaml
 from nemo_gym.errors import NemoGymError
 
 if TYPE_CHECKING:
-    from nemo_gym.deployment.launch import PhaseTime, RunningServer, RunningSession
+    from nemo_gym.deployment.launch import PhaseTime, RunningSession
 
 DEFAULT_REGISTRY_PORT = 11000
 
@@ -59,6 +59,8 @@ def wait_until_over(session: RunningSession) -> str:
 
 
 def _show_session(session: RunningSession, arguments: argparse.Namespace) -> None:
+    from nemo_gym.deployment.running import server_url
+
     if arguments.verbose:
         note(format_timeline(session.timeline))
     if arguments.json:
@@ -66,13 +68,9 @@ def _show_session(session: RunningSession, arguments: argparse.Namespace) -> Non
         return
     registry = session.registry_server
     emit(f"session: {session.session_id}")
-    emit(f"registry: http://{registry.host}:{registry.port}")
-    rows = [[server.name, server.server_type, server.implementation, _address(server)] for server in session.servers]
+    emit(f"registry: {server_url(registry.host, registry.port)}")
+    rows = [[s.name, s.server_type, s.implementation, s.url or "internal"] for s in session.servers]
     emit_table(["server", "type", "implementation", "address"], rows)
-
-
-def _address(server: RunningServer) -> str:
-    return "internal" if server.port is None else f"http://{server.host}:{server.port}"
 
 
 def format_timeline(timeline: Sequence[PhaseTime]) -> str:

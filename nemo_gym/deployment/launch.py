@@ -96,6 +96,12 @@ def _session(
         if settings.registry_port is not None:
             ports.check_port_free(engine, settings.bind_address, settings.registry_port, settings.port_option)
         session = Session(engine, topology, settings, detached=detached)
+        if detached and settings.keep_logs:
+            logger.warning(
+                "a detached session's logs are not kept in %s: type `gym env logs %s` before `gym env stop`",
+                settings.log_folder,
+                session.session_id,
+            )
         try:
             yield session
         except BaseException as error:

@@ -13,6 +13,11 @@ from nemo_gym.config.config_types import BaseServerConfig
 logger = logging.getLogger(__name__)
 
 
+def server_url(host: str, port: int) -> str:
+    """The URL of a server, with an IPv6 address in brackets."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 @dataclass(frozen=True, slots=True)
 class RunningServer:
     """A server that is ready, and where it is reached from the caller; on an internal network, nowhere."""
@@ -23,6 +28,11 @@ class RunningServer:
     container_id: str
     host: str | None
     port: int | None
+
+    @property
+    def url(self) -> str | None:
+        """Where it answers, for those who are outside."""
+        return None if self.host is None or self.port is None else server_url(self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True)

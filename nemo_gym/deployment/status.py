@@ -25,6 +25,7 @@ from nemo_gym.containers.labels import (
     liveness,
     selector,
 )
+from nemo_gym.deployment.running import server_url
 from nemo_gym.deployment.settings import STOP_GRACE_S
 from nemo_gym.deployment.topology import REGISTRY
 from nemo_gym.errors import ConfigError, EngineError, EngineNotFoundError, EngineUnavailableError, TeardownError
@@ -55,7 +56,7 @@ class ServerStatus:
     @property
     def url(self) -> str | None:
         """Where it answers, for those who are outside."""
-        return None if self.port is None else f"http://{self.host}:{self.port}"
+        return None if self.host is None or self.port is None else server_url(self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from nemo_gym.config.config_types import RESERVED_KEYS, ServerInstance, find_ser
 from nemo_gym.config.redaction import redact_config
 from nemo_gym.containers.spec import CONTAINER_PORT
 from nemo_gym.deployment.endpoints import rewrite_endpoints
+from nemo_gym.deployment.running import server_url
 from nemo_gym.deployment.topology import REGISTRY, ServedServer, Topology
 
 Address = tuple[str, int]
@@ -140,16 +141,12 @@ def server_instances(
                 "server_type": server.instance.server_type,
                 "implementation": server.instance.implementation,
                 **where,
-                "url": None if server.is_internal else _url(where["host"], where["port"]),
+                "url": None if server.is_internal else server_url(where["host"], where["port"]),
                 "status": "running",
                 "start_time": started_at.get(server.name, ""),
             }
         )
     return entries
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _address_entry(server: ServedServer, addresses: Mapping[str, Address]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 from pathlib import Path
@@ -222,6 +223,12 @@ class TestStart:
         assert [row[-1] for row in rows] == ["http://127.0.0.1:40001", "internal"]
         assert f"`gym env stop {ONE}`" in output.err
         assert (detaches["registry_port"], detaches["default_registry_port"]) == (12000, 11000)
+
+    def test_an_ipv6_address(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        on_ipv6 = dataclasses.replace(self.SESSION, registry_server=BaseServerConfig(host="::1", port=11000))
+        monkeypatch.setattr(serving, "serve_detached", lambda *_, **__: on_ipv6)
+        assert self.start() == 0
+        assert capsys.readouterr().out.startswith(f"session: {ONE}\nregistry: http://[::1]:11000\n")
 
     def test_json(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert self.start("--json") == 0

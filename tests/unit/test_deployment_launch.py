@@ -11,8 +11,10 @@ import time
 
 import pytest
 
-from nemo_gym.deployment.launch import _finish
+from nemo_gym.deployment import launch
+from nemo_gym.deployment.launch import _finish, serve_config, start_detached
 from nemo_gym.errors import TeardownError
+from tests.unit.fake_engine import FakeEngine
 
 
 def failing_stop() -> None:
@@ -52,6 +54,35 @@ class TestCtrlC:
         with pytest.raises(KeyboardInterrupt):
             _finish(self.stop, ValueError())
         assert self.is_done
+
+
+class FakeSession:
+    """One that starts and is handed over at once."""
+
+    session_id = "0a1b2c3d4e"
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def start(self, search_dirs: object) -> None: ...
+
+    def hand_over(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@pytest.mark.parametrize("log_dir", [None, "kept"])
+def test_logs_that_a_detached_session_does_not_keep(
+    log_dir: str | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(launch.DockerEngine, "connect", lambda *_: FakeEngine())
+    monkeypatch.setattr(launch, "Session", FakeSession)
+    config = {"m": {"responses_api_models": {"openai_model": {"entrypoint": "app.py"}}}, "nemo_gym_log_dir": log_dir}
+    start_detached(config)
+    with serve_config(config):
+        pass
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    told = "a detached session's logs are not kept in kept: type `gym env logs 0a1b2c3d4e` before `gym env stop`"
+    assert warnings == ([] if log_dir is None else [told])
 
 
 def test_no_thread_is_left() -> None:

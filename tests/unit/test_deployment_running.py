@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from nemo_gym.config.config_types import BaseServerConfig
-from nemo_gym.deployment.running import Clock, RunningSession
+from nemo_gym.deployment.running import Clock, RunningServer, RunningSession
 
 
 def test_every_phase_once_in_the_order_of_its_end() -> None:
@@ -26,6 +26,19 @@ def test_a_phase_that_fails_took_time_as_well(caplog: pytest.LogCaptureFixture) 
         raise KeyError
     assert [(phase.phase, phase.server) for phase in clock.phases] == [("create", "agent")]
     assert "agent: create: 0.0" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "url"),
+    [
+        ("127.0.0.1", 8000, "http://127.0.0.1:8000"),
+        ("::1", 8000, "http://[::1]:8000"),
+        ("gpu-box", 1, "http://gpu-box:1"),
+        (None, None, None),
+    ],
+)
+def test_where_a_server_is(host: str | None, port: int | None, url: str | None) -> None:
+    assert RunningServer("agent", "responses_api_agents", "simple_agent", "c1", host, port).url == url
 
 
 def test_the_token_is_not_shown() -> None:

@@ -47,6 +47,11 @@ class TestRead:
         assert model.started_at == ""
         assert [server.name for server in found.everything] == ["registry", "agent", "policy_model"]
 
+    def test_an_ipv6_address(self, engine: SessionEngine) -> None:
+        engine.add_session(ONE, published_host="::1")
+        (found,) = read_sessions(engine)
+        assert [server.url for server in found.everything][:2] == ["http://[::1]:40000", "http://[::1]:40002"]
+
     def test_whose_they_are(self, engine: SessionEngine) -> None:
         engine.add_session(THREE, dead_owner())
         engine.add_session(ONE, owner_elsewhere())
