@@ -6,7 +6,6 @@ Pure but for the lock file that the config names: from the config and what the c
 from __future__ import annotations
 
 import ipaddress
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,8 @@ SERVER_READY_TIMEOUT_S = 120.0
 ENDPOINT_READY_TIMEOUT_S = 60.0
 STOP_GRACE_S = 5.0
 START_TIMEOUT_S = 60.0
+_MOST_SECONDS = 100_000_000
+"""Three years. Some hundred years are more than the system's timers can be told."""
 
 _LOOPBACK = "127.0.0.1"
 
@@ -159,7 +160,9 @@ def _seconds(config: Mapping[str, Any], key: str, default: float, least: float =
     value = config.get(key)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not least <= value <= _MOST_SECONDS:  # nor is NaN
         at_least = f", at least {least:g}," if least else ""
-        raise ConfigError(f"{key} must be a number of seconds{at_least or ','} and is {value!r}.")
+        at_most = f", at most {_MOST_SECONDS}," if is_number and value > _MOST_SECONDS else ""
+        raise ConfigError(f"{key} must be a number of seconds{at_most or at_least or ','} and is {value!r}.")
     return float(value)

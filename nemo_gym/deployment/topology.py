@@ -54,7 +54,7 @@ class ContainerSettings(BaseModel):
 
     memory: int | str = Field(default="4g")
     pids_limit: int = Field(default=512, gt=0)
-    cpus: float | None = Field(default=None, gt=0)
+    cpus: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     tmpfs: int | str = Field(default="256m")
     shm: int | str = Field(default="64m")
     read_only: bool = True
@@ -157,6 +157,7 @@ def build_topology(
     servers = tuple(_served(instance) for instance in instances)
     for server in servers:
         _check_internal(server)
+        _check_datasets(server.instance)
     return Topology(config=config, servers=servers)
 
 
@@ -172,6 +173,15 @@ def _check_internal(server: ServedServer) -> None:
         raise ConfigError(
             f"The server {server.name!r} stands on the internal network, from which {server.endpoints[0].url} "
             f"({server.endpoints[0].key}) cannot be reached. Take away container.network, or the endpoint."
+        )
+
+
+def _check_datasets(instance: ServerInstance) -> None:
+    entries = instance.settings.get("datasets") or []
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+        raise ConfigError(
+            f"{instance.name}.datasets must be a list of data sets, each with a dash before its first key "
+            f"(`- name: ...`), and is {entries!r:.80}."
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -142,9 +143,14 @@ class TestSeconds:
         assert (found.deadlines, found.stop_grace_s) == (Deadlines(server_s=1.0, endpoint_s=2.5), 0.0)
 
     @pytest.mark.parametrize("key", KEYS)
-    @pytest.mark.parametrize("value", ["5", -1, True, float("inf"), float("nan"), [5]])
+    @pytest.mark.parametrize("value", ["5", -1, True, float("nan"), [5]])
     def test_no_number(self, key: str, value: Any) -> None:
         assert refusal({key: value}) == f"{key} must be a number of seconds, and is {value!r}."
+
+    @pytest.mark.parametrize("key", KEYS)
+    @pytest.mark.parametrize("value", [float("inf"), 1e10, 10**400])
+    def test_more_than_a_timer_takes(self, key: str, value: float) -> None:
+        assert refusal({key: value}) == f"{key} must be a number of seconds, at most 100000000, and is {value!r}."
 
 
 class TestLogs:
@@ -185,3 +191,12 @@ class TestDeadlines:
     def test_what_is_no_time_to_work_in_is_refused(self, value: object) -> None:
         with pytest.raises(ConfigError, match="server_start_timeout_seconds must be a number of seconds, at least 1"):
             start_timeout_s({"server_start_timeout_seconds": value})
+
+    @pytest.mark.parametrize(
+        ("read", "key"),
+        [(start_timeout_s, "server_start_timeout_seconds"), (build_timeout_s, "image_build_timeout_seconds")],
+    )
+    def test_more_than_a_timer_takes_is_refused(self, read: Callable[[Mapping[str, Any]], float], key: str) -> None:
+        assert read({key: 100_000_000}) == 100_000_000
+        with pytest.raises(ConfigError, match=f"^{key} must be a number of seconds, at most 100000000, and is 1"):
+            read({key: 1e10})

@@ -6,7 +6,7 @@ import copy
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -211,6 +211,7 @@ class TestContainerSettings:
             ({"memroy": "1g"}, r"container\.memroy: Extra inputs are not permitted"),
             ({"pids_limit": 0}, r"container\.pids_limit: "),
             ({"cpus": -1}, r"container\.cpus: "),
+            ({"cpus": float("inf")}, r"container\.cpus: Input should be a finite number"),
             ({"privileged": True}, r"container\.privileged: Extra inputs"),
             ({"cap_add": "ALL"}, r"container\.cap_add: "),
             ("big", r"container: Input should be"),
@@ -220,6 +221,24 @@ class TestContainerSettings:
         expected = rf"The container settings of server 'one' are wrong: {problem}.*Known keys: cap_add, command,"
         with pytest.raises(ConfigError, match=expected):
             self.served(block)
+
+
+class TestBenchmarkName:
+    BENCHMARK: ClassVar = {"name": "tiny", "type": "benchmark"}
+
+    def name(self, datasets: Any) -> str:
+        return build_topology(with_server({"datasets": datasets})).benchmark_name
+
+    def test_of_data_sets(self) -> None:
+        assert self.name([{"name": "other", "type": "train"}, self.BENCHMARK]) == "tiny"
+        assert self.name(None) == self.name([]) == ""
+
+    @pytest.mark.parametrize("datasets", [BENCHMARK, [BENCHMARK, "tiny"], ["tiny"], "tiny", 5])
+    def test_of_no_list_of_data_sets(self, datasets: Any) -> None:
+        with pytest.raises(
+            ConfigError, match=r"^one\.datasets must be a list of data sets, .* \(`- name: \.\.\.`\), and"
+        ):
+            self.name(datasets)
 
 
 class TestContainerView:
