@@ -21,11 +21,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, cast
+from typing import cast
 
 import docker.errors
 
 from nemo_gym.containers.docker_engine import DockerEngine
+from nemo_gym.containers.docker_errors import translated
 from nemo_gym.containers.engine import PullStep
 from nemo_gym.errors import NemoGymError
 
@@ -75,6 +76,7 @@ class CannotProvideError(NemoGymError):
 class ImportingEngine(DockerEngine):
     """The engine, with the two verbs that only this script needs."""
 
+    @translated
     def find_image_labels(self, reference: str) -> dict[str, str] | None:
         """The labels of a local image; None when there is no such image."""
         try:
@@ -82,11 +84,17 @@ class ImportingEngine(DockerEngine):
         except docker.errors.ImageNotFound:
             return None
 
+    @translated
     def import_image(self, archive: Iterator[bytes], reference: str, changes: list[str]) -> None:
-        """An image of one layer from a tar. One that had this reference before goes, unless it is in use."""
+        """An image of one layer from a tar. One that had this reference before goes, unless it is in use.
+
+        Where reading the tar raises, the engine gets half of it, and makes no image.
+        """
         before = self.find_image_id(reference)
         repository, tag = reference.rsplit(":", 1)
-        self._client.import_image_from_data(archive, repository=repository, tag=tag, changes=changes)
+        said = self._client.import_image_from_data(archive, repository=repository, tag=tag, changes=changes)
+        if self.find_image_id(reference) in (None, before):  # an error late in the call is told in its answer only
+            raise CannotProvideError(f"The engine could not import {reference}: {str(said).strip()[-500:]}")
         if before:
             with contextlib.suppress(docker.errors.APIError):
                 self._client.remove_image(before)
@@ -270,16 +278,16 @@ def tar_stream(root: Path) -> Iterator[Iterator[bytes]]:
     """The tree as a tar, read while tar writes it."""
     command = ["tar", "--numeric-owner", "--one-file-system", "--exclude=./dev/*", "-C", str(root), "-c", "."]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        if process.stdout is None:
-            raise CannotProvideError("tar gave no output")
-        yield chunks(process.stdout)
-    if process.returncode:
-        raise CannotProvideError(f"tar of the new image failed with exit code {process.returncode}")
+        yield chunks(process)
 
 
-def chunks(stream: IO[bytes]) -> Iterator[bytes]:
-    while data := stream.read(1 << 20):
+def chunks(tar: subprocess.Popen[bytes]) -> Iterator[bytes]:
+    """What ``tar`` writes. Raises ``CannotProvideError`` in place of an end that is none: tar failed."""
+    assert tar.stdout is not None
+    while data := tar.stdout.read(1 << 20):
         yield data
+    if code := tar.wait():
+        raise CannotProvideError(f"tar of the new image failed with exit code {code}")
 
 
 def run(command: list[str], log: Path | None = None) -> str:
