@@ -15,7 +15,6 @@ environment variables and whatever else a prepare script changes, it changes in 
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +94,7 @@ def plan_benchmark(
 
     ``task_ids`` selects tasks (None: all of them). ``overrides`` are config keys merged on top, as a nested dict
     like the config file's; a dotted key is refused. The prepare script sees them as its Gym configuration.
-    ``work_dir`` receives the collated files; without it they go to a temporary directory that is removed again.
+    ``work_dir`` receives the collated files; without it nothing is written, and the rows are in what is returned only.
 
     Raises ``ConfigError`` for what the caller can correct, and ``PreparationFailedError`` when the benchmark's own
     prepare script fails.
@@ -108,19 +107,10 @@ def plan_benchmark(
     selection = checked_selection(task_ids)
     config = _benchmark_config(str(find_benchmark_config(benchmark, search_roots())), overrides)
     plain = plain_config(config)
-    with open_benchmark(config) as prepared, _output_dir(work_dir) as output_dir:
+    output_dir = None if work_dir is None else Path(work_dir)
+    with open_benchmark(config) as prepared:
         collated = collate_config(plain, task_ids=selection, output_dir=output_dir, keep_rows=True, prepared=prepared)
     return PlannedBenchmark(plan=plan_of(plain, collated), rows=collated.rows)
-
-
-@contextlib.contextmanager
-def _output_dir(work_dir: Path | None) -> Iterator[Path]:
-    """``work_dir``, else a temporary directory that is removed again."""
-    if work_dir is not None:
-        yield Path(work_dir)
-        return
-    with tempfile.TemporaryDirectory(prefix="nemo-gym-plan-") as scratch:
-        yield Path(scratch)
 
 
 def _benchmark_config(config_path: str, overrides: Mapping[str, Any] | None) -> DictConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -247,6 +248,30 @@ def test_a_failure_leaves_no_half_written_collated_file(root: Path, tmp_path: Pa
             plan_benchmark("demo", work_dir=work_dir)
     assert list((tmp_path / "work").iterdir()) == []
     assert list(scratch.iterdir()) == []
+
+
+def test_a_process_that_is_killed_while_it_collates_leaves_no_file(demo: MadeBenchmark, tmp_path: Path) -> None:
+    code = """
+import os, signal
+from nemo_gym.environment import collated_files, plan_benchmark
+
+whole = collated_files.collate
+
+def killed(*args, **kwargs):
+    yield next(whole(*args, **kwargs))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+collated_files.collate = killed
+plan_benchmark("demo")
+"""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    before = sorted(path.name for path in tmp_path.iterdir())
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=demo.root, env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert list(temporary.iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 def test_a_work_dir_that_cannot_be_written_to_is_a_config_error(demo: MadeBenchmark, tmp_path: Path) -> None:
