@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from nemo_gym.environment.run_comparison import RunComparison, compare_runs
-from nemo_gym.environment.stored_runs import read_run
+from nemo_gym.environment.stored_runs import input_of, read_run
 from nemo_gym.rollouts.metrics import mean_difference
 from tests.support.stored_results import failure, result, row, write_results
 
@@ -99,3 +99,11 @@ def test_settings_that_differ_are_told_and_addresses_are_none(tmp_path: Path) ->
 def test_runs_without_a_config_say_so(tmp_path: Path) -> None:
     found = compared(tmp_path, [result(0, 0, 1)], [result(0, 0, 0)])
     assert found.unknown[-1] == "Whether the runs' configurations differ is not known: a run has kept none."
+
+
+def test_a_setting_that_is_no_number_is_told_apart_and_stops_nothing() -> None:
+    inputs = [
+        input_of({"responses_create_params": {"input": "x", "temperature": value}}) for value in (float("nan"), None)
+    ]
+    assert [asked.settings for asked in inputs] == ['{"temperature": NaN}', "{}"]
+    assert inputs[0].question == inputs[1].question
