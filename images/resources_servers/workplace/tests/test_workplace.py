@@ -465,16 +465,17 @@ async def test_offices_are_released_with_their_sessions(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Office, "copy", counted_copy)
     monkeypatch.setattr(Office, "close", counted_close)
-    idle = {"session_idle_s": 0.05}
+    now = 0.0
     async with (
-        serving(Workplace, idle) as workplace,
+        serving(Workplace) as workplace,
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as callers,
     ):
+        monkeypatch.setattr(workplace.server._sessions, "_clock", lambda: now)
         client = Running(workplace.server, workplace.url, callers)
         for _ in range(5):
             await client.post("/seed_session", SEED)
         assert len(open_offices) == 5
-        await asyncio.sleep(0.1)
+        now += workplace.server.settings.session_idle_s
         cookie = {"Cookie": (await client.post("/seed_session", SEED)).headers["Set-Cookie"].partition(";")[0]}
         assert len(open_offices) == 1  # the idle ones went
         await client.post("/seed_session", SEED, cookie)
