@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 PROBE_DEADLINE_S = 5.0
 _RETRIED_STATUSES = frozenset({408, 409, 429})
 _TAIL_CHARS = 2000
+# The settings that an endpoint comes from, for errors that name them.
+_BASE_URL = "openai_base_url"
+_API_KEY = "openai_api_key"
 _NO_ADDRESS = "it is no http:// or https:// address"
 
 
@@ -40,16 +43,6 @@ class RetryPolicy(BaseModel):
     budget_s: float = Field(default=300.0, ge=0)
     first_wait_s: float = Field(default=0.5, ge=0)
     longest_wait_s: float = Field(default=60.0, ge=0)
-
-
-class SettingNames(NamedTuple):
-    """What a server calls the settings that its endpoint comes from, for errors that name them."""
-
-    base_url: str = "openai_base_url"
-    api_key: str = "openai_api_key"
-
-
-OPENAI_SETTINGS = SettingNames()
 
 
 class EndpointError(RequestError):
@@ -79,7 +72,6 @@ class Endpoint:
         connect_timeout_s: float = 10.0,
         request_timeout_s: float | None = None,
         retry: RetryPolicy | None = None,
-        names: SettingNames = OPENAI_SETTINGS,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -90,7 +82,6 @@ class Endpoint:
         self._connect_timeout_s = connect_timeout_s
         self._request_timeout_s = request_timeout_s
         self._retry = retry or RetryPolicy()
-        self._names = names
         self._session: aiohttp.ClientSession | None = None
         self._reached = False
 
@@ -118,20 +109,20 @@ class Endpoint:
             async with self._client().get(address, headers=self._headers, timeout=timeout) as response:
                 status = response.status
         except (aiohttp.InvalidURL, UnicodeError):
-            return self._failed(self._names.base_url, _NO_ADDRESS)
+            return self._failed(_BASE_URL, _NO_ADDRESS)
         except aiohttp.ClientConnectorDNSError:
-            return self._failed(self._names.base_url, f"the name {parts.hostname} cannot be resolved")
+            return self._failed(_BASE_URL, f"the name {parts.hostname} cannot be resolved")
         except aiohttp.ClientConnectorCertificateError as error:
             why = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
-            return self._failed(self._names.base_url, f"the certificate of {address} is not accepted: {why}")
+            return self._failed(_BASE_URL, f"the certificate of {address} is not accepted: {why}")
         except TimeoutError:
             return self._waiting(f"no answer to GET {address} within {PROBE_DEADLINE_S:.0f} s")
         except (aiohttp.ClientError, OSError) as error:
             return self._waiting(f"GET {address} cannot be sent: {error}")
         except ValueError:  # urlsplit's own; the certificate's error above is one too
-            return self._failed(self._names.base_url, _NO_ADDRESS)
+            return self._failed(_BASE_URL, _NO_ADDRESS)
         if status in (401, 403):
-            return self._failed(self._names.api_key, f"the endpoint refuses the key: HTTP {status} to GET {address}")
+            return self._failed(_API_KEY, f"the endpoint refuses the key: HTTP {status} to GET {address}")
         self._reached = True
         return READY
 
@@ -139,7 +130,7 @@ class Endpoint:
         return Readiness("failed", key=key, address=self.base_url, detail=detail)
 
     def _waiting(self, detail: str) -> Readiness:
-        return Readiness("waiting", key=self._names.base_url, address=self.base_url, detail=detail)
+        return Readiness("waiting", key=_BASE_URL, address=self.base_url, detail=detail)
 
     async def _post_again(self, path: str, body: bytes, failure: _RetriedError) -> JsonDict:
         # Imported here: most processes never meet a failing endpoint, and each start would pay for it.
@@ -242,7 +233,7 @@ class Endpoint:
         text = answer.decode("utf-8", "replace")
         said = f"{address} answered HTTP {status}: {error_message_in(answer)}"
         if status in (401, 403):
-            said = f"the endpoint refuses the key ({self._names.api_key}): {said}"
+            said = f"the endpoint refuses the key ({_API_KEY}): {said}"
         fields = {"endpoint": self.base_url, "status": status, "body_tail": text[-_TAIL_CHARS:]}
         passed_on = status if 400 <= status < 500 else 504 if status == 504 else 502
         return EndpointError(passed_on, "endpoint_error", said, fields)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from nemo_gym.servers.messages import JsonDict
@@ -19,7 +20,8 @@ def aggregate(replies: Sequence[JsonDict]) -> JsonDict:
     numbers = [numbers_of(reply) for reply in replies]
     groups: dict[Any, list[dict[str, float]]] = {}
     for reply, own in zip(replies, numbers, strict=True):
-        groups.setdefault(reply.get(TASK_INDEX), []).append(own)
+        index = reply.get(TASK_INDEX)
+        groups.setdefault(index if isinstance(index, int | str) else None, []).append(own)
     group_metrics = [{TASK_INDEX: index, **statistics_of(members)} for index, members in groups.items()]
     agent_metrics: JsonDict = {"count": len(replies), "tasks": len(groups), **statistics_of(numbers)}
     key_metrics = {k: v for k, v in agent_metrics.items() if k.startswith("mean/")}
@@ -28,9 +30,14 @@ def aggregate(replies: Sequence[JsonDict]) -> JsonDict:
 
 def numbers_of(reply: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of one reply by name: its own, and its usage's. Truth values count as 0 and 1."""
-    usage = (reply.get("response") or {}).get("usage") or {}
-    pairs = [*reply.items(), *usage.items()]
-    return {k: float(v) for k, v in pairs if isinstance(v, (bool, int, float)) and not k.startswith("_ng_")}
+    response = reply.get("response")
+    usage = response.get("usage") if isinstance(response, Mapping) else None
+    numbers: dict[str, float] = {}
+    for name, value in [*reply.items(), *(usage.items() if isinstance(usage, Mapping) else ())]:
+        if isinstance(value, int | float) and not name.startswith("_ng_"):
+            with suppress(OverflowError):  # a whole number beyond what a float can be
+                numbers[name] = float(value)
+    return numbers
 
 
 def statistics_of(members: Iterable[Mapping[str, float]]) -> JsonDict:

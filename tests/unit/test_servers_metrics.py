@@ -28,3 +28,13 @@ def test_numbers_come_from_replies_and_usage_and_groups_are_tasks() -> None:
     assert metrics["agent_metrics"]["count"] == 3
     assert [(g["_ng_task_index"], g["mean/reward"]) for g in metrics["group_level_metrics"]] == [(0, 0.5), (1, 1.0)]
     assert not any("_ng_" in key for key in metrics["agent_metrics"])
+
+
+def test_replies_of_odd_shapes_count_with_the_numbers_that_they_have() -> None:
+    replies = [
+        {"_ng_task_index": [1], "reward": 1.0, "response": "text", "wide": 10**400},
+        {"_ng_task_index": {}, "reward": 0.0, "response": {"usage": [3]}},
+    ]
+    metrics = aggregate(replies)
+    assert metrics["group_level_metrics"][0]["mean/reward"] == 0.5
+    assert metrics["key_metrics"] == {"mean/reward": 0.5}
