@@ -44,6 +44,9 @@ def answers(grids: list[Grid]) -> Iterator[tuple[str, str, bool]]:
     yield "after the inputs", "[[1,2,3]] becomes\n" + "\n\n".join(json.dumps(grid) for grid in grids), True
     if all(len(row) > 1 for grid in grids for row in grid):  # a lone digit a line is no drawing of a grid
         yield "drawn", "\n\n".join("\n".join(" ".join(map(str, row)) for row in grid) for grid in grids), True
+        yield "as tables", "\n\n".join(map(table, grids)), True
+    if all(len(grid) > 1 for grid in grids):  # nor is a lone row in brackets
+        yield "as rows", "\n\n".join("\n".join(map(json.dumps, grid)) for grid in grids), True
     for number, grid in enumerate(grids):
         for what, other in near(grid):
             if other != grid:
@@ -52,6 +55,12 @@ def answers(grids: list[Grid]) -> Iterator[tuple[str, str, bool]]:
     yield "one grid left out", "\n".join(map(json.dumps, grids[1:])), False
     if grids[::-1] != grids:
         yield "in another order", "\n".join(map(json.dumps, grids[::-1])), False
+
+
+def table(grid: Grid) -> str:
+    """A grid as a Markdown table."""
+    first, *others = [f"| {' | '.join(map(str, row))} |" for row in grid]
+    return "\n".join([first, "|---" * len(grid[0]) + "|", *others])
 
 
 def near(grid: Grid) -> Iterator[tuple[str, Grid]]:

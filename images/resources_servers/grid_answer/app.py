@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import groupby
 from typing import Annotated
 
 from pydantic import Field
@@ -52,7 +53,8 @@ _SEARCHED_CHARS = 100_000
 def last_grids(text: str, count: int) -> list[Grid]:
     """The last ``count`` grids of a text, in its order; none at all when it holds fewer.
 
-    Grids are lists of lists (also all of them in one more list), or else lines of digits with something between them.
+    Grids are lists of lists (also all of them in one more list), or else lines of digits with something between them,
+    or of rows in brackets.
     """
     text = text[-_SEARCHED_CHARS:]
     for found in (_listed_grids(text), _drawn_grids(text)):
@@ -75,20 +77,28 @@ def _listed_grids(text: str) -> list[Grid]:
     ]
 
 
-_DRAWN_ROW = re.compile(r"[|\s]*\d(?:[ \t]*[ \t|,][ \t]*\d)+[|\s]*")
+_NEXT_CELL = r"(?:(?:[ \t]*[|,][ \t]*|[ \t]+)\d)"
+_DRAWN_ROW = re.compile(rf"[|\s]*\d{_NEXT_CELL}+[|,\s]*")
+_BRACKETED_ROW = re.compile(rf"\s*\[\s*\d{_NEXT_CELL}*\s*\],?\s*")
+_RULE = re.compile(r"(?=.*-)(?=.*[|+])[-|+:\s]+")
+_BLANK_LINE = re.compile(r"\n\s*\n")
 
 
 def _drawn_grids(text: str) -> list[Grid]:
     grids: list[Grid] = []
-    is_open = False
-    for line in text.split("\n"):
-        is_row = _DRAWN_ROW.fullmatch(line) is not None
-        if is_row:
-            if not is_open:
-                grids.append([])
-            grids[-1].append([int(cell) for cell in re.findall(r"\d", line)])
-        is_open = is_row
+    for block in _BLANK_LINE.split(text):
+        lines = [line for line in block.split("\n") if not _RULE.fullmatch(line)]
+        of_lists = sum(line.lstrip()[:1] == "[" or line.count("[") != line.count("]") for line in lines)
+        for pattern, group in groupby(lines, _pattern_of_row):
+            rows = [[int(cell) for cell in re.findall(r"\d", line)] for line in group]
+            # Rows in brackets beside other lines of lists are the rest of one that is no grid, or was broken off.
+            if pattern is _DRAWN_ROW or (pattern is _BRACKETED_ROW and 1 < len(rows) == of_lists):
+                grids.append(rows)
     return grids
+
+
+def _pattern_of_row(line: str) -> re.Pattern[str] | None:
+    return next((pattern for pattern in (_DRAWN_ROW, _BRACKETED_ROW) if pattern.fullmatch(line)), None)
 
 
 if __name__ == "__main__":

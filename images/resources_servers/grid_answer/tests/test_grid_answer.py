@@ -24,6 +24,13 @@ OTHER = [[7], [8]]
         "first\n9 9\n\nthen\n  0 1 2 \n  3 4 5\nwhich is the answer",
         "0,1,2\n3,4,5",
         "| 0 | 1 | 2 |\n| 3 | 4 | 5 |",
+        "0, 1, 2,\n3, 4, 5",
+        "| 0 | 1 | 2 |\n|---|:-:|---|\n| 3 | 4 | 5 |",
+        "0 | 1 | 2\n--- | --- | ---\n3 | 4 | 5",
+        "+---+---+---+\n| 0 | 1 | 2 |\n+---+---+---+\n| 3 | 4 | 5 |\n+---+---+---+",
+        "[0, 1, 2]\n[3, 4, 5]",
+        "The output is:\n```\n[0,1,2],\n[3,4,5]\n```\nas [1] says",
+        "[9 9]\n[9 9]\n\n  [0 1 2]\r\n  [3 4 5]\r\n",
         "1 2\n\n[[0,1,2],[3,4,5]]",  # lists go before drawings
         "[[[0,1,2],[3,4,5]]]",
     ],
@@ -39,8 +46,19 @@ def test_several_grids_come_in_the_order_of_the_text(text: str) -> None:
     assert last_grids(text, 1) == [OTHER]
 
 
+def test_a_ruler_between_two_drawings_keeps_them_apart() -> None:
+    assert last_grids("9 9\n9 9\n---\n0 1 2\n3 4 5", 1) == [GRID]
+
+
 @pytest.mark.parametrize(
-    "text", ["", "no grid", "[0,1,2]", "[]", "[[]]", "[[10,1]]", "[[-1]]", "[[0.5]]", '[["0"]]', "7", "2024", "[[0,1"]
+    "text",
+    [
+        *("", "no grid", "[0,1,2]", "[]", "[[]]", "[[10,1]]", "[[-1]]", "[[0.5]]", '[["0"]]', "7", "2024", "[[0,1"),
+        "[[0,1,2],\n[3,4,5],\n[6,7,8]",  # broken off
+        "[\n[0,1,2],\n[3,4,5],\n[6,",
+        "[0,1,x]\n[0,1,2]\n[3,4,5]",
+        "[10,1]\n[2,30]",
+    ],
 )
 def test_what_is_no_grid_is_none(text: str) -> None:
     assert last_grids(text, 1) == []
@@ -52,11 +70,31 @@ def test_fewer_grids_than_asked_for_are_no_answer() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["[" * 1_000_000, "[[1]," * 200_000, "[[1],[" * 160_000, "1 2\n" * 250_000, "1 " * 500_000, "[[1,2],\n" * 125_000],
+    [
+        *(
+            "[" * 1_000_000,
+            "[[1]," * 200_000,
+            "[[1],[" * 160_000,
+            "1 2\n" * 250_000,
+            "1 " * 500_000,
+            "[[1,2],\n" * 125_000,
+        ),
+        *("1" + " " * 99_000, "1" + " " * 99_000 + "x", "[1" + " " * 99_000, "1 2" + " |" * 49_000 + "x"),
+        *("\n" * 99_000 + "1", "|-" * 49_000 + "x", " " * 49_000 + "1" + " " * 49_000 + "x"),
+    ],
+    ids=lambda text: f"{text[:12]!r}",
 )
 def test_a_megabyte_of_anything_is_read_at_once(text: str) -> None:
     began = time.monotonic()
     last_grids(text, 3)
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("run", [" " * 90_000, "\n" * 90_000, " " * 45_000 + "1" + " " * 45_000])
+def test_a_grid_beside_a_long_run_is_read_at_once(run: str) -> None:
+    began = time.monotonic()
+    assert last_grids(f"0 1 2\n3 4 5\n\n{run}x", 1) == [GRID]
+    assert last_grids(f"x{run}\n\n0 1 2\n3 4 5", 1) == [GRID]
     assert time.monotonic() - began < 20
 
 
