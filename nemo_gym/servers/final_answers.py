@@ -5,6 +5,7 @@ Finding and judging are two things: what is found here is text, and whether it i
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,11 @@ _RUN = re.compile(r"[\W_]{129,}")
 _BOX = re.compile(r"\\(?:boxed|fboxed|fbox|framebox)\s*(?:\{|(?=[^\s{\\])|\s)")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _HASHES = re.compile(r"^[^\S\n]*#{4,}\s*(\S.*)$", re.MULTILINE)
+# "#### Step 3: Add them", "#### 2. Conclude", "#### Final Answer": a heading of Markdown, and no answer.
+_HEADING = re.compile(
+    r"(?:[^\w\\]|_)*(?:\d+(?:[.):]\s|(?:st|nd|rd|th)\b)|(?!(?:sqrt|sin|cos|tan|log|exp)(?![^\W\d_]))[^\W\d_]{3,}"
+    r"|[^\W\d_]{1,2}\s+[^\W\d_]{2,})"
+)
 _STATED = re.compile(
     rf"""
     (?<![^\W_]) {ANSWER_WORDS} (?:\ +to\ [^.:\n]{{1,60}}?)? ["'*_`)\]]* \s*
@@ -111,8 +117,8 @@ def find_final_answer(
 
 
 def _last_hashes(text: str) -> str | None:
-    found = _HASHES.findall(text)
-    return found[-1].rstrip() if found else None
+    found = (answer.rstrip() for answer in reversed(_HASHES.findall(text)))
+    return next((answer for answer in found if _HEADING.match(answer) is None), None)
 
 
 def _last_box(text: str, boxes: Sequence[Boxed], several: bool) -> str | None:
@@ -136,11 +142,27 @@ _MOST_STATED: Final = 100
 
 def _last_stated(text: str) -> str | None:
     for match in reversed(deque(_STATED.finditer(text), maxlen=_MOST_STATED)):
-        place = text[match.end() : match.end() + LONGEST_PLACE].lstrip().split("\n", 1)[0]
-        value = _value_in(place)
+        place = text[match.end() : match.end() + LONGEST_PLACE].lstrip()
+        field = _value_of_field(place) if _FIELD.search(match[0]) is not None else None
+        value = field or _value_in(_DISPLAYED.sub("", place).split("\n", 1)[0])
         if value:
             return value
     return None
+
+
+# Mathematics that is displayed begins on a line of its own.
+_DISPLAYED = re.compile(r"^(?:\\\[|\$\$)[^\S\n]*\n\s*")
+_FIELD = re.compile(r"\"\s*:\s*$")
+_JSON = json.JSONDecoder(parse_int=str, parse_float=str)
+
+
+def _value_of_field(place: str) -> str | None:
+    """A text or number of JSON at the beginning of ``place``, as what ``"answer":`` has."""
+    try:
+        value, _ = _JSON.raw_decode(place) if re.match(r"[\"\d-]", place) else (None, 0)
+    except ValueError:
+        return None
+    return value.strip() if isinstance(value, str) else None
 
 
 def _value_in(place: str) -> str | None:

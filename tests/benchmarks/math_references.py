@@ -64,8 +64,13 @@ def cases_of(row: dict[str, Any]) -> Iterator[Case]:
     if not re.search(r"=|\\cup|^[a-z]\(", inner):
         yield Case("right: boxed, with a name", f"So \\[ \\boxed{{ans = {inner}}} \\]", True)
     yield Case("right: in a sentence", f"Some steps, 7 of them.\nThe final answer is ${inner}$.", True)
+    if re.search(r"[(\[{].*,", inner):
+        yield Case(
+            "right: boxed, with spaces after its commas", f"\\boxed{{{re.sub(r',(?=[^ ])', ', ', inner)}}}", True
+        )
     if unit:
-        yield Case("right: boxed, with its unit", f"\\boxed{{{inner} \\text{{ {unit.strip('$^')} }}}}", True)
+        named = unit if unit.startswith("^") else rf" \text{{ {unit.strip('$')} }}"
+        yield Case("right: boxed, with its unit", f"\\boxed{{{inner}{named}}}", True)
         yield Case("wrong: another unit", f"\\boxed{{{inner} \\text{{ lightyears }}}}", False)
     if "<<" in row.get("solution", "") or "\n" in row.get("solution", ""):
         yield Case("right: the source's solution", f"{row['solution']}\n#### {inner}", True)
@@ -103,6 +108,10 @@ def changes_of(answer: str) -> Iterator[tuple[str, str]]:
             yield "turned around", left + ", ".join(map(str, parts[::-1])) + right
         if left == "(" and right == "]":
             yield "other brackets", f"[{', '.join(map(str, parts))})"
+    begin = answer.rfind("=") + 1
+    letter = re.search(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])", answer[begin:])
+    if letter is not None:
+        yield "a variable less", answer[: begin + letter.start()] + answer[begin + letter.end() :]
     if "frac" in answer:
         flipped = re.sub(r"\\frac\{([^{}]*)\}\{([^{}]*)\}", r"\\frac{\2}{\1}", answer, count=1)
         if flipped != answer and not re.search(r"\\frac\{1\}\{1\}", answer):

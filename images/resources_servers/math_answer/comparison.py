@@ -10,7 +10,7 @@ import logging
 import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from images.resources_servers.math_answer.number_forms import (
@@ -18,6 +18,7 @@ from images.resources_servers.math_answer.number_forms import (
     has_another_unit,
     is_same_number,
     number_of,
+    without_unit,
 )
 
 
@@ -48,7 +49,7 @@ def is_right(answer: str, expected: Expected) -> bool:
     given, wanted = clean(answer), clean(expected.text)
     if not given:
         return False
-    right = value_of(wanted, thousands=not expected.several)
+    right = value_of(wanted if expected.several else _with_thousands(wanted), thousands=False)
     # Commas may part thousands or values; an answer is right when it is right either way.
     for thousands in (True, False):
         value = value_of(given, thousands=thousands)
@@ -90,6 +91,7 @@ _REWRITES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"(?<![\\A-Za-z])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
         (r"√\s*(\d+|[A-Za-z]|\([^()]*\))", r"\\sqrt{\1}"),
         (r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi "),
+        (r"(?<=\S)\*\*(?=[.,;:!?)]|\s+[^\s\d({]|\s*$)", ""),  # the end of bold text
         (r"\*\*(?=[\d({])", "^"),
         (r"\\geqslant|\\geq(?![A-Za-z])|>=", r"\\ge "),
         (r"\\leqslant|\\leq(?![A-Za-z])|<=", r"\\le "),
@@ -127,6 +129,19 @@ _MEMBER = re.compile(r"[A-Za-z]\s*\\in(?![a-z])\s*")
 _NAMED = re.compile(
     r"(?:\([\w{}, ]+\)|(?:\\[A-Za-z]+\s*)?[A-Za-z](?:[\w' ]|\\max|\\min|\{|\})*(?:\([^()=]*\))?)\s*=(?!=)\s*"
 )
+
+
+def _with_thousands(wanted: str) -> str:
+    """An expected answer with its thousands as single numbers: ``1,234``, but not the tuple ``(1,234)``."""
+
+    def joined(match: re.Match[str]) -> str:
+        before = wanted[: match.start()]
+        depth = sum(before.count(bracket) for bracket in ("(", "[", r"\{"))
+        depth -= sum(before.count(bracket) for bracket in (")", "]", r"\}"))
+        # Where other commas have a space, those without one part thousands.
+        return match[0].replace(",", "") if depth <= 0 or ", " in wanted else match[0]
+
+    return _THOUSANDS.sub(joined, wanted)
 
 
 def value_of(text: str, *, thousands: bool) -> Value:
@@ -206,6 +221,12 @@ def _is_equal(given: Value, right: Value, tolerance: float | None) -> bool:
     return True
 
 
+# The letters of an expected "6 m" and "3mg" are variables: the unit of an expected answer stands in its row.
+_ENDS_IN_VARIABLE = re.compile(r"(?:(?<![A-Za-z\\])[A-Za-z]|(?<=[\d}])(?!cm|mm|km|kg)[A-Za-z]{2})\s*$")
+# What makes "=" more than the steps of a computation: another relation, or a variable.
+_NO_COMPUTATION = re.compile(r"[<>]|\\(?:[lg]e|neq?|equiv|sim)(?![A-Za-z])|(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
+
+
 def _is_same(given: str, right: str, tolerance: float | None) -> bool:
     """Whether two single values are equal: as text, as numbers, or as expressions."""
     if _without_spaces(given) == _without_spaces(right):
@@ -220,13 +241,16 @@ def _is_same(given: str, right: str, tolerance: float | None) -> bool:
         right = right[named_right.end() :]
     if named_given is not None:
         given = given[named_given.end() :].rpartition("=")[2].strip()
-    numbers = number_of(given), number_of(right)
+    numbers = number_of(given), None if _ENDS_IN_VARIABLE.search(right) else number_of(right)
+    if numbers[1] is not None and not _NO_COMPUTATION.search(given):
+        given = given.rpartition("=")[2].strip() or given
+        numbers = number_of(given), numbers[1]
     if numbers[0] is not None and numbers[1] is not None:
         return is_same_number(numbers[0], numbers[1], tolerance)
     # A number says what it is; only an expression needs more than that.
-    return not (numbers[1] is not None and not re.search(r"[\\^*/+()!-]|\d\s*\d", given)) and _sympy_is_same(
-        given, right
-    )
+    if numbers[1] is not None and not re.search(r"[\\^*/+()!-]|\d\s*\d", given):
+        return False
+    return any(_sympy_is_same(text, right) for text in dict.fromkeys((given, without_unit(given))))
 
 
 def _without_spaces(text: str) -> str:
@@ -234,6 +258,26 @@ def _without_spaces(text: str) -> str:
 
 
 _DECIMAL = re.compile(r"(?<![\w.])(\d+)\.(\d+)(?![\d.])")
+_COMMAND_OR_LETTER = re.compile(r"\\[A-Za-z]+|[A-Za-z]")
+# Letters that mean nothing by themselves to a reader of LaTeX.
+_SPARE_LETTERS: Final = "abcjkmnpqrstuvwxyz"
+
+
+def _with_case_as_letters(given: str, right: str) -> tuple[str, str]:
+    """Both with other letters for the capitals of letters that one of them has in both cases.
+
+    Expressions are compared without regard to case, so that ``2N`` is ``2n``; but ``R - r`` is not 0.
+    """
+    letters = [
+        {match[0] for match in _COMMAND_OR_LETTER.finditer(text) if len(match[0]) == 1} for text in (given, right)
+    ]
+    capitals = sorted({letter for side in letters for letter in side if letter.isupper() and letter.lower() in side})
+    used = {letter.lower() for side in letters for letter in side}
+    others = dict(zip(capitals, (letter for letter in _SPARE_LETTERS if letter not in used), strict=False))
+    given, right = (
+        _COMMAND_OR_LETTER.sub(lambda match: others.get(match[0], match[0]), text) for text in (given, right)
+    )
+    return given, right
 
 
 def _sympy_is_same(given: str, right: str) -> bool:
@@ -242,16 +286,17 @@ def _sympy_is_same(given: str, right: str) -> bool:
 
     # Neither of its timeouts, which it warns of: they are alarms that a computation in C does not hear.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
+    # What it takes for units are also products of variables: "ab", "bc", "t".
+    normal = replace(LatexExtractionConfig().normalization_config, units=False)
+    config = [LatexExtractionConfig(normalization_config=normal)]
 
     def parsed(text: str) -> list[Any]:
         if number_of(text) is None:
             # With decimals sympy would compute in floating point, and 8778.0 / 154.0 would not be 57.
             text = _DECIMAL.sub(lambda match: rf"\frac{{{match[1]}{match[2]}}}{{1{'0' * len(match[2])}}}", text)
-        config = [LatexExtractionConfig()]
-        found = parse(f"${text}$", config, fallback_mode="no_fallback", parsing_timeout=None)
-        return list(found)
+        return list(parse(f"${text}$", config, fallback_mode="no_fallback", parsing_timeout=None))
 
-    expressions, wanted = parsed(given), parsed(right)
+    expressions, wanted = map(parsed, _with_case_as_letters(given, right))
     return bool(expressions and wanted) and verify(
         wanted,
         expressions,

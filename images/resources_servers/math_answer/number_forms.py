@@ -27,7 +27,7 @@ _NUMBER = re.compile(
       | (?P<decimal>{_DIGITS}) (?: \s*(?:\\times|\\cdot|\*|x)\s*10\s*\^\s*\{{?\s*(?P<power>[-+]?\d{{1,3}})\s*\}}?
           | [eE](?P<exponent>[-+]?\d{{1,3}}) | \s*(?P<scale>thousand|million|billion) )?
     )
-    \s* (?P<percent>\\?%|percent\b)? \s* (?P<unit>(?:[A-Za-z][A-Za-z.]*(?:\s*\^\s*\{{?[23]\}}?)?[\s/-]*)*)
+    \s* (?P<percent>\\?%|percent\b)? \s* (?P<unit>(?:[A-Za-z][A-Za-z.]*+(?:\s*\^\s*\{{?[23]\}}?)?[\s/-]*+)*+)
     """,
     re.VERBOSE,
 )
@@ -35,9 +35,17 @@ _SCALES: Final = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
 # What follows a number and changes it, is no unit of it. A single letter is a variable unless it stands apart.
 _NO_UNITS = re.compile(
     r"\b(?:pi|sqrt|log|ln|sin|cos|tan|exp|mod|choose|factorial|[abeiknxyz]|to|plus|minus|times|over|and|or|not|is|if|of"
-    r"|dozen|half|halves|thirds?|quarters?|hundred|trillion)\b",
+    r"|dozen|half|halves|thirds?|quarters?|hundred|trillion)\b|^(?:squared|cubed)\b",
     re.IGNORECASE,
 )
+# Longer words are taken for units; of short ones only these, since "ab" and "xy" are products.
+_SHORT_UNITS: Final = frozenset({
+    "m", "s", "h", "g", "l", "cm", "mm", "km", "dm", "ft", "in", "yd", "mi", "sq", "kg", "mg", "lb", "lbs", "oz", "ml",
+    "cl", "dl", "gal", "pt", "qt", "hr", "hrs", "min", "sec", "yr", "yrs", "am", "pm", "mph", "kmh", "kph", "rpm",
+    "deg", "rad", "cal", "usd", "eur", "gbp", "cts", "pts", "pcs", "per", "all", "day", "men", "man", "boy", "kid",
+    "cat", "dog", "cow", "pig", "hen", "hat", "bag", "box", "can", "jar", "cup", "egg", "pie", "car", "bus", "pen",
+    "toy", "row", "lap", "way",
+})  # fmt: skip
 
 
 def number_of(text: str) -> Number | None:
@@ -60,8 +68,18 @@ def number_of(text: str) -> Number | None:
 def _is_unit(unit: str, text: str) -> bool:
     if not unit:
         return True
-    is_apart = text[: len(text) - len(unit)].endswith(" ") or len(re.split(r"[^A-Za-z]", unit)[0]) > 1
-    return is_apart and _NO_UNITS.search(unit) is None
+    word = re.split(r"[^A-Za-z]", unit)[0]
+    is_apart = text[: len(text) - len(unit)].endswith(" ") or len(word) > 1
+    return is_apart and (len(word) > 3 or word.lower() in _SHORT_UNITS) and _NO_UNITS.search(unit) is None
+
+
+_UNIT_AT_END = re.compile(r"(?<=\s)(?:[A-Za-z][A-Za-z.]++(?:\s*\^\s*\{?[23]\}?)?[\s/-]*+)++$")
+
+
+def without_unit(text: str) -> str:
+    """An expression without the unit that it ends in."""
+    match = _UNIT_AT_END.search(text)
+    return text[: match.start()].strip() if match is not None and _is_unit(match[0], text) else text
 
 
 def is_same_number(given: Number, right: Number, tolerance: float | None) -> bool:
