@@ -37,17 +37,24 @@ def find_program(text: str, prompt: str, entry_point: str) -> str | None:
     # The indent of a body counts where it continues a function.
     bodies = [match[2] for match in _FENCED.finditer(text) if len(match[2]) <= LONGEST_TEXT]
     blocks = list(map(textwrap.dedent, bodies))
-    defines = re.compile(rf"^(?:(?:async\s+)?def\s+{re.escape(entry_point)}\b|{re.escape(entry_point)}\s*[:=])", re.M)
     preamble = preamble_of(prompt, entry_point)
-    for block in reversed(blocks):
-        if defines.search(block):
-            return _after(preamble, block if parses(block) else _code_amid_prose(block, defines))
     before = _FENCE.split(text, maxsplit=1)[0][-LONGEST_TEXT:]
-    if defines.search(before):
-        return _after(preamble, _code_amid_prose(before, defines))
+    for defines in _definitions(entry_point):
+        for block in reversed(blocks):
+            if defines.search(block):
+                return _after(preamble, block if parses(block) else _code_amid_prose(block, defines))
+        if defines.search(before):
+            return _after(preamble, _code_amid_prose(before, defines))
     if not _is_begun(prompt, entry_point):
         return None
     return next(filter(None, (_continued(prompt, body) for body in [*bodies[::-1][:_MOST_BLOCKS], before])), None)
+
+
+def _definitions(entry_point: str) -> Iterator[re.Pattern[str]]:
+    """What defines a function: ``def``, else an assignment. What was printed, ``name: 3``, is neither."""
+    name = re.escape(entry_point)
+    yield re.compile(rf"^(?:async\s+)?def\s+{name}\b", re.MULTILINE)
+    yield re.compile(rf"^{name}\s*(?::[^=\n]+)?=(?!=)", re.MULTILINE)
 
 
 def preamble_of(prompt: str, entry_point: str) -> str:

@@ -49,6 +49,10 @@ def called(program: str | None, values: Any = (1, 2)) -> Any:
         f"```python\ndef quadruple(values):\n    return []\n```\nThat is wrong. Better:\n```python\n{WHOLE}```",
         f"```python\n{WHOLE}```\nTry it:\n```python\nprint(quadruple([1]))\n```\n```\n[4]\n```",
         "```python\nquadruple = lambda values: [4 * x for x in values]\n```",
+        "```python\nfrom typing import Callable\nquadruple: Callable = lambda values: [4 * x for x in values]\n```",
+        f"```python\n{WHOLE}```\nOutput:\n```\nquadruple: [4]\n```",
+        f"```python\n{WHOLE}```\nUsage:\n```python\nquadruple = quadruple([1])\n```",
+        f"{WHOLE}\nOutput:\n```\nquadruple = [4]\n```",
         "```python\nasync_free = 1\n\n@staticmethod\ndef quadruple(values):\n    return [4 * x for x in values]\n```",
         f"```python\nfrom __future__ import annotations\n\n{WHOLE}```",
         f"```python\n{WHOLE}\n# Example:\nprint(quadruple([1, 2, 3, 4",
@@ -71,7 +75,7 @@ def called(program: str | None, values: Any = (1, 2)) -> Any:
         f"from __future__ import annotations\n{WHOLE}",
         f"{BODY}\n```\nNow you know.",
     ],
-    ids=range(33),
+    ids=range(37),
 )  # fmt: skip
 def test_the_function_is_found_however_it_is_written(text: str) -> None:
     assert called(find_program(text, PROMPT, "quadruple")) == [4, 8]
@@ -112,6 +116,7 @@ def test_nothing_is_continued_where_no_function_is_begun() -> None:
     assert find_program("return 1", "", "f") is None
     assert find_program("return 1", "import math\n", "f") is None
     assert find_program("def g():\n    return 1", "", "f") is None
+    assert find_program("It prints:\n```\nf: 1\n```", "", "f") is None
 
 
 def test_a_name_that_another_begins_with_is_another() -> None:
