@@ -17,14 +17,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from images.resources_servers.mcqa.app import Option, find_answer
+from images.resources_servers.mcqa.app import Option
+from images.resources_servers.mcqa.choices import find_answer
 from tests.benchmarks.math_references import script_of
 
 BENCHMARKS = ("mmlu_stem", "openbookqa", "hellaswag", "truthfulqa_mc1")
-# A form is what stands around the letter, and whether the option's text follows.
+# A form is what stands around the letter, and whether the option's text follows, or stands alone.
 FORMS = (
     "{letter}",
     "{letter}. {text}",
+    "{text}",
+    "\\boxed{{{text}}}",
     "**{letter}**",
     "({letter})",
     "The correct answer is option ({letter}).",

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from images.resources_servers.mcqa.app import DEFAULT_FORMATS, find_answer
+from images.resources_servers.mcqa.choices import DEFAULT_FORMATS, find_answer
 
 CITIES = {"A": "London", "B": "Berlin", "C": "Paris", "D": "Rome, Italy"}
 SENTENCES = {
@@ -17,6 +17,8 @@ SENTENCES = {
     "E": "No one knows that",
 }
 NUMBERS = {"A": "3.5", "B": "-3.5", "C": "3.55", "D": "35%"}
+SHORT_NUMBERS = {"A": "4", "B": "42", "C": "7", "D": "420"}
+TERMS = {"A": "25 × 8", "B": "25 ÷ 8", "C": "(0, 1]", "D": "[0, 1)", "E": "x + y", "F": "x − y", "G": "–3", "H": "c"}
 TEN = {letter: f"choice number {position}" for position, letter in enumerate("ABCDEFGHIJ")}
 
 STATED = [
@@ -98,7 +100,9 @@ STATED = [
     ("answer", "{'answer': 'C', 'confidence': 1}", "C"),
     ("answer", "Answer: A\nWait, that is wrong.\nAnswer: B", "B"),
     ("answer", "The answer is not A. The answer is B.", "B"),
-    ("answer", "The correct answer is B. Option A is correct for other cities only.", "A"),
+    ("answer", "The correct answer is B. Option A is correct for other cities only.", "B"),
+    ("answer", "The correct answer is B.\n\nOption A is correct for Britain.", "B"),
+    ("answer", "Option A is correct for Britain.", "A"),
     ("letter", "C", "C"),
     ("letter", "c", "C"),
     ("letter", "C.", "C"),
@@ -178,6 +182,56 @@ def test_numbers_are_compared_whole_and_with_their_signs(text: str, letter: str)
     assert find_answer(text, NUMBERS)[0] == letter
 
 
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("\\boxed{42}", "B"),
+        ("\\boxed{\\text{42}}", "B"),
+        ("The answer is 42.", "B"),
+        ("Answer: $7$", "C"),
+        ("42", "B"),
+        ("6 × 7 = 42\n\n42", "B"),
+        ("42\n\nB", "B"),
+        ("9\nB", "B"),
+        ("The answer is 42 because 6 × 7 is.", "B"),
+        ("The answer is 4, since 2 + 2 is.", "A"),
+        ("So we get \\boxed{42}, which is option B.\n\nAnswer: B", "B"),
+        ("\\boxed{9}, and it is not 42.\n\nAnswer: B", None),
+        ("The answer is 4.2", None),
+        ("The answer is 4, 7", None),
+        ("It is -42.", None),
+        ("9", None),
+    ],
+)
+def test_a_number_of_few_digits_is_an_options_text_before_it_is_a_letter(text: str, letter: str | None) -> None:
+    assert find_answer(text, SHORT_NUMBERS)[0] == letter
+
+
+@pytest.mark.parametrize("form", ["{}", "\\boxed{{{}}}", "The answer is {}", "Answer: ${}$", "**{}**"])
+@pytest.mark.parametrize("letter", list(TERMS))
+def test_the_text_of_an_option_is_told_from_one_that_differs_in_signs_only(form: str, letter: str) -> None:
+    assert find_answer(form.format(TERMS[letter]), TERMS)[0] == letter
+
+
+def test_a_text_that_is_like_several_options_or_lacks_a_sign_is_none() -> None:
+    assert find_answer("The answer is 0 1", TERMS) == (None, None)
+    assert find_answer("It is 3, I think.", TERMS) == (None, None)
+    assert find_answer("Answer: 25 × 8, I think", {"A": "25 ÷ 8", "B": "7"}) == (None, None)
+
+
+def test_a_letter_goes_before_a_text_that_is_the_same() -> None:
+    options = {"A": "L", "B": "C", "C": "1/C"}
+    assert find_answer("\\boxed{C}", options) == ("C", "boxed")
+    assert find_answer("The answer is B) C", options) == ("B", "answer")
+    assert find_answer("Answer: c", TERMS) == ("H", "answer")  # "c", and not C
+    assert find_answer("Answer: C", TERMS) == ("C", "answer")
+
+
+def test_an_option_that_stands_twice_is_said_by_its_text() -> None:
+    assert find_answer("Paris", {"A": "Rome", "B": "Paris", "C": "Paris"}) == ("B", "option_text")
+    assert find_answer("\\boxed{7}", {"A": "8", "B": "7", "C": "7"}) == ("B", "boxed")
+
+
 @pytest.mark.parametrize("letter", list(TEN))
 def test_every_one_of_ten_letters_is_found(letter: str) -> None:
     assert find_answer(f"The answer is ({letter}).", TEN) == (letter, "answer")
@@ -212,6 +266,22 @@ def test_a_regex_finds_its_group_its_whole_match_or_the_alternative_that_took_pa
     assert find_answer("pick: D", CITIES, ("regex",), r"take: (\w)|pick: (\w)") == ("D", "regex")
     assert find_answer("nothing", CITIES, ("regex", "boxed"), r">>(\w)<<") == (None, None)
     assert find_answer("\\boxed{A}", CITIES, ("regex", "boxed"), r">>(\w)<<") == ("A", "boxed")
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        *(" " * 100_000, "\n" * 100_000, "*" * 100_000, "* \n" * 33_000, "(" * 100_000),
+        *("so, " * 25_000, "a\n" * 50_000, "it is, " * 14_000),
+    ],
+    ids=lambda run: f"{run[:6]!r}",
+)
+def test_a_long_run_takes_no_long_time_and_leaves_the_answer_beside_it(run: str) -> None:
+    started = time.perf_counter()
+    assert find_answer(f"\\boxed{{B}}\n{run}", CITIES)[0] == "B"
+    assert find_answer(f"x{run}\n\nAnswer: B", CITIES)[0] == "B"
+    find_answer(f"answer{run}A{run}is it", CITIES)
+    assert time.perf_counter() - started < 30
 
 
 def test_a_long_answer_takes_no_long_time() -> None:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from images.resources_servers.mcqa.app import find_answer
+from images.resources_servers.mcqa.choices import find_answer
 
 CITIES = {"A": "London", "B": "Berlin", "C": "Paris", "D": "Rome, Italy"}
 
@@ -136,6 +136,126 @@ NOTHING_CHOSEN = [
     "Correct me if I am wrong.",
     "Answer: a river",
 ]
+
+
+SEVERAL_CHOSEN = [
+    "A, B and C",
+    "A, C",
+    "A; C",
+    "A + C",
+    "A and/or C",
+    "(A) and/or (C)",
+    "A as well as C",
+    "A, or possibly C",
+    "**A** and **C**",
+    "A. London or C. Paris",
+    "A) London, C) Paris",
+    "A - London, C - Paris",
+    "A (London) or C (Paris)",
+    "A. the city of London, C. the city of Paris",
+    "A and C are correct",
+    "A, C are right and B is wrong",
+    "A. B. C.",
+    "B C",
+]
+STATING = ["B", "(B)", "B. Berlin", "**B) Berlin**"]
+DISCUSSING = [
+    ", not A.",
+    ", and C is wrong because it is not",
+    "; A, C and D are wrong.",
+    ". (A) and (C) are incorrect.",
+    ". Both A and C are false.",
+    ", because (A), (C) and (D) are elsewhere.",
+    " rather than A or C.",
+    " (not A, C, or D).",
+    ". I considered A, C, and D.",
+    ". A) London is in England, C) Paris is in France.",
+    ". A. is wrong",
+    "\n\nA: wrong\nC: wrong\nD: wrong",
+    "\n\nI don't think A is correct.",
+    "\n\nIncorrect answer: A",
+    ". A wrong answer would be A.",
+    "\n\nIt is unlikely that A is correct.",
+    "\n\nOption A is correct for England only.",
+]
+DENIED = [
+    "I don't think B is correct.",
+    "I am not sure that B is correct.",
+    "It is unlikely that B is the correct answer",
+    "It is not true that the answer is B.",
+    "I doubt the answer is B.",
+    "B is correct? No.",
+    "B is right only for Germany.",
+    "Incorrect answer: B",
+    "Incorrect answer: Berlin",
+    "The wrong answer is Berlin.",
+    "The wrong answer is B.",
+    '{"wrong_answer": "B"}',
+    "If the answer is B, it has a river.",
+    "Die falsche Antwort ist B.",
+    "错误答案是B",
+]
+
+
+@pytest.mark.parametrize("text", SEVERAL_CHOSEN)
+@pytest.mark.parametrize("form", ["{}", "Answer: {}", "The answer is {}", "\\boxed{{{}}}", "Answer:\n{}"])
+def test_several_options_are_no_answer(form: str, text: str) -> None:
+    assert find_answer(form.format(text), CITIES) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("A\nC", "B\n\nC", "A\nB\nC", "Answer:\nA\nC", "Answer:\n\nA) London\nC) Paris"),
+        *("\\boxed{A} or \\boxed{C}", "$\\boxed{A}$, $\\boxed{C}$", "\\boxed{A, B \\text{ and } C}"),
+        *("\\boxed{A}. No: \\boxed{A, C}", "The answer is A. No, the answer is B or C."),
+    ],
+)
+def test_options_in_several_lines_boxes_or_statements_are_no_answer(text: str) -> None:
+    assert find_answer(text, CITIES) == (None, None)
+
+
+@pytest.mark.parametrize("discussing", DISCUSSING)
+@pytest.mark.parametrize("stating", STATING)
+def test_an_answer_stays_one_when_the_others_are_discussed(stating: str, discussing: str) -> None:
+    assert find_answer(f"The answer is {stating}{discussing}", CITIES) == ("B", "answer")
+    assert find_answer(f"A is not in Germany. Answer: {stating}{discussing}", CITIES) == ("B", "answer")
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("Answer: A) It rises, and it falls", "A"),
+        ("Answer: D. Both A and B", "D"),
+        ("The answer is D, both A and B.", "D"),
+        ("A and B", None),
+        ("Answer: A. It rises, and it falls, B. It falls", None),
+    ],
+)
+def test_letters_and_joining_words_in_an_options_own_text_choose_nothing(text: str, letter: str | None) -> None:
+    options = {"A": "It rises, and it falls", "B": "It falls", "C": "It stays", "D": "Both A and B"}
+    assert find_answer(text, options)[0] == letter
+
+
+@pytest.mark.parametrize("text", DENIED)
+def test_what_is_denied_is_not_chosen(text: str) -> None:
+    assert find_answer(text, CITIES) == (None, None)
+    assert find_answer(f"The answer is C.\n\n{text}", CITIES) == ("C", "answer")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("It is not hard to see that the answer is B.", "There is no doubt that B is correct."),
+        *("A is wrong and the answer is B.", "It isn't A, so the answer is B."),
+        *(
+            "I don't think B is correct. I think the answer is B.",
+            "The right answer would be B. A wrong answer would be A.",
+        ),
+    ],
+)
+def test_what_denies_something_else_denies_no_answer(text: str) -> None:
+    assert find_answer(text, CITIES) == ("B", "answer")
 
 
 @pytest.mark.parametrize(("text", "letter"), CHOSEN)
