@@ -14,8 +14,8 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("default", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-# A run that was started in the background of a script ignores Ctrl-C, one under nohup SIGHUP, and so do its children. What
-# tests send would never arrive.
+# A run that was started in the background of a script ignores Ctrl-C, one under nohup SIGHUP, and so do its children:
+# what tests send would never arrive.
 for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
