@@ -55,7 +55,12 @@ def dumps(value: Any, *, default: Callable[[Any], Any] | None = None, option: in
 
 def _loads_exact(body: bytes) -> Any:
     value = orjson.loads(body)  # a whole number that is too wide for it is a float
-    return json.loads(body) if _may_hold_a_wide_integer(body) else value
+    if not _may_hold_a_wide_integer(body):
+        return value
+    try:
+        return json.loads(body)
+    except RecursionError:  # orjson goes a little deeper
+        return value
 
 
 def _may_hold_a_wide_integer(body: bytes) -> bool:

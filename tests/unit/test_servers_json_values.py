@@ -89,3 +89,10 @@ async def test_an_endpoints_answer_in_another_encoding_is_an_answer() -> None:
         endpoint = Endpoint(url)
         assert (await endpoint.post("/responses", b"{}"))["note"] == "caf\ufffd \ufffd"
         await endpoint.close()
+
+
+def test_a_text_as_deep_as_orjson_goes_is_read_with_a_wide_number_in_it() -> None:
+    value = loads(b"[" * 1020 + b"1" * 25 + b"]" * 1020)
+    for _ in range(1020):
+        (value,) = value
+    assert value == pytest.approx(int("1" * 25))
